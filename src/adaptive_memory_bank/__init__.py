@@ -1,0 +1,1 @@
+"""A memory bank whose stored embeddings follow the encoder as it trains."""
