@@ -1,0 +1,204 @@
+"""Runs sorted into what may be compared with what: settings, conditions, variants, seeds."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .columns import Column, columns_of
+from .results import RESULT_FILE, RESULTS_FILE, Run, read_details, read_json_object
+
+PLAN_FILE = "compare.json"
+PLAIN_MEMORY = ("identity", "xbm")
+Pick = str
+"""Which epoch's value is meant: `chosen` or `last`."""
+
+
+class Condition(NamedTuple):
+    """One point of the grid: everything in it is alike but the variant and the seed."""
+
+    batch_size: int | None
+    memory: float | None
+
+    def __str__(self) -> str:
+        parts = [f"batch {self.batch_size}"] if self.batch_size is not None else []
+        return ", ".join(parts + ([f"memory {show_memory(self.memory)}"] if self.memory is not None else []))
+
+
+def show_memory(memory: float) -> str:
+    """Write a memory size: a share up to 1 in percent, anything else in rows.
+
+    Example:
+        >>> show_memory(0.5), show_memory(4096)
+        ('50 %', '4,096 rows')
+    """
+    return f"{100 * memory:g} %" if isinstance(memory, float) and memory <= 1 else f"{memory:,g} rows"
+
+
+@dataclass(frozen=True)
+class Section:
+    """The runs of one setting, and the questions asked of them.
+
+    Attributes:
+        title: Name of the setting.
+        task: `retrieval` or `moco`.
+        runs: Every run of the setting, failed ones too.
+        names: Variants in the order of tables.
+        reference: The variant that stands for plain memory; None where no run has it.
+        published: Values others have published for the first column, in percent, by variant.
+    """
+
+    title: str
+    task: str
+    runs: tuple[Run, ...]
+    names: tuple[str, ...]
+    reference: str | None
+    published: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns for which some run has a value."""
+        return tuple(
+            column for column in columns_of(self.task) if any(column.chosen(run) is not None for run in self.runs)
+        )
+
+    @property
+    def column(self) -> Column:
+        """The column that decides."""
+        return columns_of(self.task)[0]
+
+    @property
+    def baseline(self) -> str | None:
+        """The first variant that trains without memory."""
+        return next((run.name for name in self.names for run in self.of(name) if run.adapter == "none"), None)
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """The points of the grid. A run without memory belongs to every memory size of its batch size."""
+        with_memory = {Condition(run.batch_size, run.memory) for run in self.runs if run.memory is not None}
+        batch_sizes = {condition.batch_size for condition in with_memory}
+        alone = {Condition(run.batch_size, None) for run in self.runs if run.batch_size not in batch_sizes}
+        return sorted(with_memory | alone, key=lambda at: (at.batch_size or 0, at.memory or 0))
+
+    def of(self, name: str, at: Condition | None = None) -> list[Run]:
+        """List the runs of a variant, at one condition or at all."""
+        runs = [run for run in self.runs if run.name == name]
+        if at is not None:
+            runs = [run for run in runs if run.batch_size == at.batch_size and run.memory in (None, at.memory)]
+        return runs
+
+    def values(self, name: str, column: Column, *, at: Condition, pick: Pick = "chosen") -> dict[int, float]:
+        """Values of a variant's complete runs by seed."""
+        read = column.chosen if pick == "chosen" else column.last
+        found = {run.seed: read(run) for run in self.of(name, at) if run.is_complete}
+        return {seed: value for seed, value in sorted(found.items()) if value is not None}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything a table or a report is made from."""
+
+    title: str
+    sections: tuple[Section, ...]
+    command: str = ""
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run, section by section."""
+        return [run for section in self.sections for run in section.runs]
+
+
+@dataclass(frozen=True)
+class _Folder:
+    path: Path
+    plan: Mapping[str, Any]
+    runs: tuple[Run, ...]
+
+
+def read_comparison(folders: Iterable[Path | str]) -> Comparison:
+    """Read the runs below some folders and sort them.
+
+    A folder is what `--out` named, or the folder of a single run. Where a comparison left its plan (`compare.json`),
+    only the runs of that plan count. Folders that hold the same runs (same variant, condition and seed) are kept apart.
+
+    Raises:
+        ValueError: Where a folder does not exist or holds no results.
+    """
+    read = [_read_folder(Path(folder)) for folder in folders]
+    if not read:
+        raise ValueError("`folders` must name at least one folder of runs.")
+    groups = [folder.runs for folder in read]
+    if _collide(groups):
+        groups = [tuple(replace(run, setting=f"{run.setting} ({f.path.name})") for run in f.runs) for f in read]
+    runs = [run for group in groups for run in group]
+    plans = [folder.plan for folder in read]
+    titles = list(dict.fromkeys(str(plan["title"]) for plan in plans if plan.get("title")))
+    commands = list(dict.fromkeys(str(plan["command"]) for plan in plans if plan.get("command")))
+    return Comparison(" · ".join(titles) or _default_title(runs), _sections(runs, plans), "\n".join(commands))
+
+
+def _read_folder(path: Path) -> _Folder:
+    if not path.is_dir():
+        raise ValueError(f"`{path}` is not a folder.")
+    if (path / RESULT_FILE).exists() and not (path / RESULTS_FILE).exists():  # one run
+        details = {path.name: read_json_object(path / RESULT_FILE)}
+        plan = read_json_object(path.parent / PLAN_FILE)
+        root = path.parent
+    else:
+        details, plan, root = read_details(path), read_json_object(path / PLAN_FILE), path
+    places: Mapping[str, Any] = plan.get("runs", {})
+    if places and root is path:
+        details = {name: entry for name, entry in details.items() if name in places}
+    if not details:
+        raise ValueError(f"`{path}` holds no results: expected `{RESULTS_FILE}` or runs with a `{RESULT_FILE}`.")
+    runs = [Run.from_details(root / name, entry, places.get(name, {})) for name, entry in details.items()]
+    return _Folder(path.resolve(), plan, _told_apart(runs))
+
+
+def _place(run: Run) -> tuple[object, ...]:
+    return run.task, run.setting, run.name, run.batch_size, run.memory, run.seed
+
+
+def _told_apart(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Give runs that claim the same place (say, made by hand with two learning rates) their folder's name."""
+    taken = Counter(map(_place, runs))
+    return tuple(replace(r, name=f"{r.name} ({r.folder.name})") if taken[_place(r)] > 1 else r for r in runs)
+
+
+def _collide(groups: Sequence[Iterable[Run]]) -> bool:
+    keys = [set(map(_place, group)) for group in groups]
+    return len(set().union(*keys)) < sum(map(len, keys))
+
+
+def _sections(runs: Sequence[Run], plans: Sequence[Mapping[str, Any]]) -> tuple[Section, ...]:
+    published: dict[str, Mapping[str, float]] = {}
+    for plan in plans:
+        published.update(plan.get("published", {}))
+    order = [name for plan in plans for name in plan.get("variants", [])] or list(_USUAL_ORDER)
+    references = [plan["reference"] for plan in plans if plan.get("reference")]
+    sections = []
+    for task, setting in dict.fromkeys((run.task, run.setting) for run in runs):
+        members = tuple(run for run in runs if (run.task, run.setting) == (task, setting))
+        names = _ordered(members, order)
+        reference = _reference(members, names, references)
+        sections.append(Section(setting, task, members, names, reference, published.get(setting, {})))
+    return tuple(sections)
+
+
+_USUAL_ORDER = ("none", "identity", "xbm", "xbn", "ema", "axbn", "auto")
+
+
+def _ordered(runs: Iterable[Run], order: Sequence[str]) -> tuple[str, ...]:
+    names = dict.fromkeys(run.name for run in runs)
+    return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
+
+
+def _reference(runs: Iterable[Run], names: Sequence[str], wished: Sequence[str]) -> str | None:
+    plain = {run.name for run in runs if run.adapter in PLAIN_MEMORY}
+    candidates = [name for name in wished if name in names] + [name for name in names if name in plain]
+    return candidates[0] if candidates else None
+
+
+def _default_title(runs: Iterable[Run]) -> str:
+    return "Adapters compared on " + ", ".join(dict.fromkeys(run.setting for run in runs))

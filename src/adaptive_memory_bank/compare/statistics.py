@@ -1,0 +1,143 @@
+"""Means, spreads, and whether a difference is beyond the noise of the seeds."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from scipy.special import stdtrit
+
+from .columns import Column
+from .comparison import Condition, Section
+
+CONFIDENCE = 0.95
+FEWEST_SEEDS = 3
+"""Two seeds agree to the digit by chance too often (metrics are coarse) to call anything beyond the noise."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; the deviation of a single seed is unknown, not zero."""
+
+    mean: float
+    std: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Collection[float]) -> "Spread | None":
+        """Summarise values; None where there are none.
+
+        Example:
+            >>> Spread.of([1.0, 3.0])
+            Spread(mean=2.0, std=1.4142135623730951, count=2)
+        """
+        if not values:
+            return None
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean paired difference of a variant to a reference, with a confidence interval.
+
+    Attributes:
+        name: The variant.
+        reference: What it is compared with.
+        values: Variant minus reference, both trained with the same seed, one value for each seed.
+        comparisons: Size of the family for which the intervals hold together.
+    """
+
+    name: str
+    reference: str
+    values: tuple[float, ...]
+    comparisons: int
+
+    @property
+    def seeds(self) -> int:
+        """Number of pairs."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return fmean(self.values)
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval; None where the seeds cannot give one."""
+        return half_width(self.values, comparisons=self.comparisons)
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        width = self.half_width
+        return self.mean - (math.inf if width is None else width)
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        width = self.half_width
+        return self.mean + (math.inf if width is None else width)
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """Whether the interval leaves out zero and rests on enough seeds to be believed."""
+        return self.seeds >= FEWEST_SEEDS and (self.low > 0 or self.high < 0)
+
+
+def half_width(differences: Sequence[float], *, comparisons: int = 1) -> float | None:
+    """Half of the paired t interval of a mean: t(1 - 0.05 / (2 m), n - 1) * s / sqrt(n).
+
+    The level is split over the `m` comparisons made at once (Bonferroni), so that picking the best of many variants
+    does not make noise look like an effect.
+
+    Returns:
+        None for a single pair, and where all pairs differ by the very same amount: so few seeds (or so coarse a
+        metric) have not measured the noise at all.
+
+    Example:
+        >>> half_width([0.1])
+        >>> round(half_width([1.0, 3.0]), 3)  # 12.706 * 1.4142 / 1.4142
+        12.706
+    """
+    if len(differences) < 2:
+        return None
+    spread = stdev(differences)
+    if spread <= 1e-12 * max(map(abs, differences), default=0.0):
+        return None
+    quantile = float(stdtrit(len(differences) - 1, 1 - (1 - CONFIDENCE) / (2 * comparisons)))
+    return quantile * spread / math.sqrt(len(differences))
+
+
+def paired_differences(section: Section, *, at: Condition | None = None) -> list[Difference]:
+    """Compare every variant of a section with plain memory, paired over seeds, in the column that decides.
+
+    Over a grid (`at` is None) the differences are first averaged over the conditions, seed by seed: the seeds are the
+    independent repetitions, the conditions are not.
+    """
+    reference = section.reference
+    if reference is None:
+        return []
+    conditions = section.conditions if at is None else [at]
+    pairs = {
+        name: _pairs(section, section.column, names=(name, reference), conditions=conditions)
+        for name in section.names
+        if name != reference
+    }
+    pairs = {name: values for name, values in pairs.items() if values}
+    return [Difference(name, reference, tuple(values), len(pairs)) for name, values in pairs.items()]
+
+
+def _pairs(section: Section, column: Column, *, names: tuple[str, str], conditions: Sequence[Condition]) -> list[float]:
+    by_condition = [_by_seed(section, column, names=names, at=at) for at in conditions]
+    by_condition = [differences for differences in by_condition if differences]
+    if not by_condition:
+        return []
+    # A seed that lacks a condition would mix the effect of the condition into the noise.
+    seeds = set.intersection(*(set(differences) for differences in by_condition))
+    return [fmean(differences[seed] for differences in by_condition) for seed in sorted(seeds)]
+
+
+def _by_seed(section: Section, column: Column, *, names: tuple[str, str], at: Condition) -> Mapping[int, float]:
+    ours, theirs = (section.values(name, column, at=at) for name in names)
+    return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
