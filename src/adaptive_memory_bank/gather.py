@@ -1,0 +1,30 @@
+"""Batches of all ranks, also where they differ in length."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def gather_batch(rows: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Concatenate rows (and labels) of all ranks in rank order; every rank gets the same. Alone: the batch itself."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return rows, labels
+    sizes = _all_gather(torch.tensor([len(rows)], device=rows.device))
+    counts = [int(size) for size in torch.cat(sizes)]
+    gathered = _gather_uneven(rows, counts)
+    return gathered, None if labels is None else _gather_uneven(labels, counts)
+
+
+def _gather_uneven(tensor: Tensor, counts: list[int]) -> Tensor:
+    """All-gather wants equal shapes: pad to the longest, and cut again."""
+    padded = tensor.new_zeros(max(counts), *tensor.shape[1:])
+    padded[: len(tensor)] = tensor
+    return torch.cat([part[:count] for part, count in zip(_all_gather(padded), counts, strict=True)])
+
+
+def _all_gather(tensor: Tensor) -> list[Tensor]:
+    parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor.contiguous())
+    return parts
