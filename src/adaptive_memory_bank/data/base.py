@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adaptive_memory_bank.data.images import open_image, resize_array, stack_images
+from adaptive_memory_bank.data.images import crop_box, open_image, resize_array, stack_images
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Part:
         source = self.images[index]
         image = open_image(source) if isinstance(source, Path) else Image.fromarray(source)
         if self.boxes is not None:
-            image = image.crop(tuple(self.boxes[index].tolist()))
+            image = crop_box(image, self.boxes[index].tolist(), source)
         mode = "L" if self.gray else "RGB"
         return image if image.mode == mode else image.convert(mode)
 

@@ -1,6 +1,6 @@
 """Pixels: opening files with clear errors, scaling whole arrays at once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,16 @@ def _flatten(image: Image.Image) -> Image.Image:
         paper = Image.new("RGBA", layer.size, "white")
         return Image.alpha_composite(paper, layer).convert("RGB")
     return ImageOps.exif_transpose(image) if image.mode == "RGB" else image.copy()
+
+
+def crop_box(image: Image.Image, box: Sequence[int], source: object) -> Image.Image:
+    """Cut out `x1, y1, x2, y2`, as far as it lies in the image."""
+    x1, y1, x2, y2 = box
+    inner = max(x1, 0), max(y1, 0), min(x2, image.width), min(y2, image.height)
+    if inner[0] >= inner[2] or inner[1] >= inner[3]:
+        name = source if isinstance(source, Path) else "of the array"
+        raise ValueError(f"Image {name} is {image.width} x {image.height}: its box {list(box)} lies outside.")
+    return image.crop(inner)
 
 
 def resize_array(images: np.ndarray[Any, Any], side: int) -> np.ndarray[Any, Any]:
