@@ -1,0 +1,1 @@
+"""Trainers on Lightning: supervised-contrastive retrieval (`retrieval.run`) and MoCo (`moco.run`)."""

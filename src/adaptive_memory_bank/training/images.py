@@ -1,0 +1,44 @@
+"""From a dataset's name to what a run trains on and is scored on."""
+
+import torch
+
+from adaptive_memory_bank.data import Part, RetrievalData, eval_transform, load_dataset, train_transform
+from adaptive_memory_bank.training.config import RunConfig
+from adaptive_memory_bank.training.module import TrainingData
+
+
+def load_images(config: RunConfig, name: str | None = None) -> RetrievalData:
+    """The dataset at the size the run wants; small sets are scaled once, in memory."""
+    data = load_dataset(name or config.data, root=config.data_root, download=config.download)
+    side = config.image_size or data.image_size
+    return data.resized(side) if data.train.in_memory and side != data.image_size else data
+
+
+def retrieval_data(config: RunConfig, validation: float) -> TrainingData:
+    """Training classes, held-out classes, and the transforms of both."""
+    data = load_images(config)
+    train, held_out = hold_out_classes(data.train, validation, seed=config.seed)
+    side = config.image_size
+    return TrainingData(data, train, held_out, train_transform(data, side), eval_transform(data, side))
+
+
+def hold_out_classes(part: Part, share: float, *, seed: int) -> tuple[Part, Part | None]:
+    """Split a part by class: what trains, and a share of the classes to choose the epoch on.
+
+    Example:
+        >>> import numpy as np
+        >>> labels = torch.arange(10).repeat_interleave(2)
+        >>> part = Part(np.zeros((20, 8, 8), np.uint8), labels, class_names=tuple("abcdefghij"))
+        >>> train, held_out = hold_out_classes(part, 0.2, seed=0)
+        >>> len(train), len(held_out), set(train.labels.tolist()) & set(held_out.labels.tolist())
+        (16, 4, set())
+    """
+    if share == 0:
+        return part, None
+    classes = torch.unique(part.labels)
+    count = max(2, round(share * len(classes)))
+    if len(classes) - count < 2:
+        raise ValueError(f"`validation` must leave at least 2 of {len(classes)} classes to train on, got {share}.")
+    shuffled = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
+    held = torch.isin(part.labels, shuffled[:count])
+    return part.subset((~held).nonzero()[:, 0]), part.subset(held.nonzero()[:, 0])

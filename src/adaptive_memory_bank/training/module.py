@@ -1,0 +1,141 @@
+"""What both trainers share as LightningModules: one optimisation step, a guard against NaN, the loader."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.data import BatchLoader, ImageDataset, Part, RetrievalData
+from adaptive_memory_bank.data.sampler import BatchPlan
+from adaptive_memory_bank.data.transforms import Transform
+from adaptive_memory_bank.diagnostics import StoredSources
+from adaptive_memory_bank.training.config import RunConfig
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss became NaN or infinite; the weights are those of the step before."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a run trains on and is scored on.
+
+    Args:
+        source: The dataset.
+        train: The part that trains (without held-out classes).
+        held_out: Held-out training classes to choose the epoch on, or None.
+        train_transform: Augmentation.
+        eval_transform: None of it.
+    """
+
+    source: RetrievalData
+    train: Part
+    held_out: Part | None
+    train_transform: Transform
+    eval_transform: Transform
+
+
+class TrainingModule(pl.LightningModule):
+    """One step: loss, check, backward, optimiser. Subclasses write what is between batch and loss.
+
+    Optimisation is manual: the learning rate is a function of the epoch alone, so that a checkpoint taken anywhere
+    holds all of it.
+
+    Args:
+        config: The run's options.
+        data: What it trains on.
+        bank: The memory, or None.
+    """
+
+    def __init__(self, config: RunConfig, data: TrainingData, bank: AdaptiveMemoryBank | None) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.config, self.data = config, data
+        self._bank = [bank]  # in a list: it is a submodule of the loss already
+        follow = bank is not None and config.staleness_rows > 0
+        self.sources = _sources_for(bank) if follow and bank is not None else None
+        self.last: dict[str, float] = {}
+
+    @property
+    def bank(self) -> AdaptiveMemoryBank | None:
+        """The memory, or None."""
+        return self._bank[0]
+
+    @abstractmethod
+    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
+        """The loss of one batch; updates the bank and calls `remember`."""
+
+    @abstractmethod
+    def embed(self, images: Tensor) -> Tensor:
+        """Rows (B, dim) as the bank stores them, of images (B, C, H, W); for diagnostics."""
+
+    @property
+    @abstractmethod
+    def embedders(self) -> tuple[nn.Module, ...]:
+        """The modules that `embed` runs through, to be put into `eval` mode."""
+
+    @abstractmethod
+    def make_sampler(self, rank: int, world_size: int) -> BatchPlan:
+        """The batches of this rank."""
+
+    @abstractmethod
+    def learning_rate(self, epoch: int) -> float:
+        """The learning rate of an epoch."""
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> None:
+        """Take one optimiser step."""
+        images, labels, indices = batch
+        loss = self.batch_loss(self.shaped(images), labels, indices)
+        value = loss.item()
+        self.check_finite(value, batch_idx, indices)
+        optimizer = cast("Any", self.active_optimizer())
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+        self.last["train/loss"] = value
+
+    def check_finite(self, loss: float, batch_idx: int, indices: Tensor) -> None:
+        """Stop before the optimiser sees a NaN, and say where it came from."""
+        if loss - loss != 0:  # NaN and the infinities
+            images = ", ".join(map(str, indices[:8].tolist())) + (", ..." if len(indices) > 8 else "")
+            raise NonFiniteLossError(
+                f"The loss is {loss} at step {self.trainer.global_step} "
+                f"(epoch {self.current_epoch}, batch {batch_idx}, training images {images})."
+            )
+
+    def active_optimizer(self) -> Any:
+        """The optimiser of this epoch."""
+        return self.optimizers()
+
+    def on_train_epoch_start(self) -> None:
+        """Set the epoch's learning rate."""
+        for group in self.active_optimizer().param_groups:
+            group["lr"] = self.learning_rate(self.current_epoch)
+
+    def remember(self, rows: Tensor, indices: Tensor) -> None:
+        """Note which images the rows that the bank just stored came from, and in which epoch (the augmentation)."""
+        if self.sources is not None:
+            self.sources.enqueue(rows, indices.to(rows.device) + self.current_epoch * len(self.data.train))
+
+    def train_dataloader(self) -> BatchLoader:
+        """Batches of this rank; made by Lightning once the ranks are known."""
+        dataset = ImageDataset(self.data.train, self.data.train_transform, seed=self.config.seed)
+        sampler = self.make_sampler(self.trainer.global_rank, self.trainer.world_size)
+        on_gpu = self.trainer.strategy.root_device.type == "cuda"
+        loader = BatchLoader(dataset, sampler, num_workers=self.config.num_workers, pin_memory=on_gpu)
+        # Starting workers draws a seed; from a generator of its own, or resumed runs would draw otherwise.
+        loader.generator = torch.Generator()
+        return loader
+
+    @staticmethod
+    def shaped(images: Tensor) -> Tensor:
+        """Channels last: convolutions are faster that way on CPUs and on tensor cores."""
+        return images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 else images
+
+
+def _sources_for(bank: AdaptiveMemoryBank) -> StoredSources:
+    return StoredSources(bank.size, bank.dim, gather_distributed=bank.gather_distributed)

@@ -1,0 +1,154 @@
+"""Where numbers go: `metrics.jsonl` always, Weights & Biases as far as it can be reached, never a prompt."""
+
+import json
+import math
+import netrc
+import os
+import secrets
+import warnings
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlparse
+
+import wandb
+from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.utilities import rank_zero_only
+
+INIT_PATIENCE = 20.0  # seconds until W&B counts as out of reach
+FINISH_PATIENCE = 120.0  # seconds to let an upload finish
+STEP = "trainer/global_step"
+
+
+class JsonlLogger(Logger):
+    """Lightning logger that appends one JSON object a line; lines wait in memory until `flush`.
+
+    `position()` belongs into a checkpoint: `rewind(position)` drops what was written after it, so that a resumed run
+    leaves the same file as one that was never stopped.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._lines: list[str] = []
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.path.name
+
+    @property
+    def version(self) -> str:
+        """There is one."""
+        return "0"
+
+    @rank_zero_only
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """Hyper-parameters are in `config.yaml`."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Add a line; values that JSON cannot hold become null."""
+        line = {"epoch": metrics.get("epoch"), "step": step}
+        line.update({key: _plain(value) for key, value in metrics.items() if key != "epoch"})
+        self._lines.append(json.dumps(line) + "\n")
+
+    @rank_zero_only
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._lines:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.writelines(self._lines)
+            self._lines.clear()
+
+    def position(self) -> int:
+        """Bytes of the file, everything written."""
+        self.flush()
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    @rank_zero_only
+    def rewind(self, position: int) -> None:
+        """Forget lines that were written after `position`."""
+        if self.path.exists():
+            os.truncate(self.path, min(position, self.path.stat().st_size))
+
+    def save(self) -> None:
+        """Lightning's name for `flush`."""
+        self.flush()
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Write what waits at the end of a run."""
+        self.flush()
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def wandb_mode(choice: str) -> str:
+    """`online`, `offline` or `disabled`; `auto` is online for whoever is logged in, unless `WANDB_MODE` says else."""
+    if choice != "auto":
+        return choice
+    told = os.environ.get("WANDB_MODE", "")
+    if told in ("online", "offline", "disabled"):
+        return told
+    return "online" if is_logged_in() else "offline"
+
+
+def is_logged_in() -> bool:
+    """Whether W&B has a key for this user: in the environment or in `.netrc`. Never asks."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    hosts = {urlparse(wandb.Settings().base_url).hostname, "api.wandb.ai"}
+    path = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
+    try:
+        known = netrc.netrc(str(path))
+    except (OSError, netrc.NetrcParseError):
+        return False
+    return any(known.authenticators(str(host)) for host in hosts)
+
+
+def start_wandb(mode: str, *, folder: Path, run_id: str, resume: bool, quiet: bool, **init: Any) -> WandbLogger | None:
+    """A W&B run behind Lightning's logger; falls back to offline when the server does not answer."""
+    if mode == "disabled" or cast("Any", rank_zero_only).rank != 0:
+        return None
+    settings = wandb.Settings(
+        silent=quiet or mode == "offline",
+        console="off",
+        init_timeout=INIT_PATIENCE,
+        finish_timeout=FINISH_PATIENCE,
+        disable_git=True,
+        save_code=False,
+    )
+    # Offline there is nothing to look up: the same id makes both halves one run when they are uploaded.
+    arguments = {"dir": str(folder), "id": run_id, "resume": "allow" if resume and mode == "online" else None, **init}
+    try:
+        run = wandb.init(mode=cast("Any", mode), settings=settings, **arguments)
+    except (wandb.errors.CommError, wandb.errors.UsageError, TimeoutError) as error:
+        if mode != "online":
+            raise
+        warnings.warn(f"W&B cannot be reached, the run is kept offline (`amb sync` uploads it): {error}", stacklevel=2)
+        return start_wandb("offline", folder=folder, run_id=run_id, resume=resume, quiet=quiet, **init)
+    run.define_metric(STEP)
+    run.define_metric("*", step_metric=STEP, step_sync=True)
+    return WandbLogger(experiment=run, log_model=False)
+
+
+def finish_wandb(logger: WandbLogger | None, summary: Mapping[str, Any], *, failed: bool) -> None:
+    """Write the summary and end the run, so that the process can start another."""
+    if logger is None:
+        return
+    run = cast("Any", logger.experiment)
+    run.summary.update({key: value for key, value in summary.items() if value is not None})
+    run.finish(exit_code=int(failed))
+
+
+def new_run_id() -> str:
+    """A fresh W&B run id; not from the seeded generators, or runs of equal seeds would be one."""
+    return secrets.token_hex(4)
