@@ -73,6 +73,7 @@ class AdaptiveMemoryBank(nn.Module):
             )
         self.gather_distributed = gather_distributed
         self.rejected_rows = 0  # rows with NaN or infinity that were offered and refused
+        self.last_slots = torch.empty(0, dtype=torch.int64)  # of this rank's rows in the last enqueue; -1: not stored
         self.ring = LazyRing(size, dim, dtype)
         self.adapter = adapter
         self.adapter.in_use = True
@@ -117,14 +118,15 @@ class AdaptiveMemoryBank(nn.Module):
         """
         self._check(rows, labels)
         self._check_labelled(labels)
-        rows, labels = self._take(rows, labels, count_rejected=True)
+        rows, labels, own = self._take(rows, labels, count_rejected=True)
         self._adapt(rows, labels)
-        self._enqueue(rows, labels)
+        self._enqueue(rows, labels, own)
 
     def adapt(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Realign the bank to a batch, and store nothing. With labels, moments know about classes."""
         self._check(rows, labels)
-        self._adapt(*self._take(rows, labels, count_rejected=False))
+        rows, labels, _ = self._take(rows, labels, count_rejected=False)
+        self._adapt(rows, labels)
 
     def enqueue(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Store a batch, and realign nothing. A batch larger than the bank leaves its newest rows."""
@@ -157,19 +159,26 @@ class AdaptiveMemoryBank(nn.Module):
         self.adapter.to(device=self.ring.scale.device, dtype=self.ring.scale.dtype)
 
     @torch.no_grad()
-    def _take(self, rows: Tensor, labels: Tensor | None, *, count_rejected: bool) -> tuple[Tensor, Tensor | None]:
-        """Gather, cast, and leave out rows that are not finite."""
+    def _take(
+        self, rows: Tensor, labels: Tensor | None, *, count_rejected: bool
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Gather, cast, and leave out rows that are not finite.
+
+        The third answer tells where in the rows taken those of this rank are, with -1 for the ones left out.
+        """
         rows, labels = rows.detach(), None if labels is None else labels.to(rows.device)
+        count, first = len(rows), 0
         if self.gather_distributed:
-            rows, labels = gather_batch(rows, labels)
+            rows, labels, first = gather_batch(rows, labels)
         as_stored = rows.to(self.ring.rows.dtype)  # half precision has infinities of its own
         rows = rows.to(self.ring.scale.dtype)
         finite = as_stored.isfinite().all(1) & (rows.square().sum(1) < LARGEST_SQUARED_NORM)
         if finite.all():
-            return rows, labels
+            return rows, labels, torch.arange(first, first + count, device=rows.device)
         if count_rejected:
             self.rejected_rows += int((~finite).sum())
-        return rows[finite], None if labels is None else labels[finite]
+        places = torch.where(finite, finite.cumsum(0) - 1, -1)
+        return rows[finite], None if labels is None else labels[finite], places[first : first + count]
 
     @torch.no_grad()
     def _adapt(self, rows: Tensor, labels: Tensor | None) -> None:
@@ -180,7 +189,9 @@ class AdaptiveMemoryBank(nn.Module):
             self.ring.realign(target)
 
     @torch.no_grad()
-    def _enqueue(self, rows: Tensor, labels: Tensor | None) -> None:
+    def _enqueue(self, rows: Tensor, labels: Tensor | None, own: Tensor) -> None:
+        slots = self.ring.landing(len(rows))
+        self.last_slots = torch.cat([slots, slots.new_tensor([-1])])[own]  # -1 finds the -1 at the end
         self.ring.write(rows, labels)
 
     def _check(self, rows: Tensor, labels: Tensor | None) -> None:

@@ -7,14 +7,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def gather_batch(rows: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Concatenate rows (and labels) of all ranks in rank order; every rank gets the same. Alone: the batch itself."""
+def gather_batch(rows: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None, int]:
+    """Concatenate rows (and labels) of all ranks in rank order; every rank gets the same. Alone: the batch itself.
+
+    The third answer is where the rows of this rank begin.
+    """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return rows, labels
+        return rows, labels, 0
     sizes = _all_gather(torch.tensor([len(rows)], device=rows.device))
     counts = [int(size) for size in torch.cat(sizes)]
     gathered = _gather_uneven(rows, counts)
-    return gathered, None if labels is None else _gather_uneven(labels, counts)
+    return gathered, None if labels is None else _gather_uneven(labels, counts), sum(counts[: dist.get_rank()])
 
 
 def _gather_uneven(tensor: Tensor, counts: list[int]) -> Tensor:

@@ -93,6 +93,12 @@ class LazyRing(KeepsPrecision):
         if laps:
             self._fold()
 
+    def landing(self, count: int) -> Tensor:
+        """Slots (count,) that the next ``count`` rows will have; -1 for those the same write pushes out again."""
+        places = torch.arange(self.cursor, self.cursor + count, device=self.rows.device) % self.size
+        places[: max(count - self.size, 0)] = -1
+        return places
+
     @property
     def is_full(self) -> bool:
         """Whether every slot holds a row."""
