@@ -163,12 +163,13 @@ class MocoConfig(RunConfig):
         scale_lr: Multiply the learning rate by batch size / 128 (lightly's benchmark).
         sgd_momentum: Of SGD.
         weight_decay: Of SGD.
+        views: `batched` makes the views of a batch at once, `lightly` one by one by lightly's transform (slower).
         min_scale: Smallest share of the image that a random crop keeps.
         flip: Probability of a horizontal flip.
         jitter: Strengths of brightness, contrast, saturation and hue.
         jitter_probability: Probability of the colour jitter.
         gray_probability: Probability of dropping the colours.
-        blur: Probability of a Gaussian blur.
+        blur: Probability of a Gaussian blur (of `lightly` views).
         knn_k: Neighbours that vote in the kNN evaluation.
         knn_temperature: Of the votes.
     """
@@ -189,6 +190,7 @@ class MocoConfig(RunConfig):
     scale_lr: bool = False
     sgd_momentum: float = 0.9
     weight_decay: float = 5e-4
+    views: Literal["batched", "lightly"] = "batched"
     min_scale: float = 0.4
     flip: float = 0.0
     jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)
@@ -224,6 +226,7 @@ CIFAR_MOCO: dict[str, Any] = {
     "split_batch_norm": 8,
     "epochs": 200,
     "batch_size": 128,
+    "views": "lightly",
     "min_scale": 0.08,
     "flip": 0.5,
     "gray_probability": 0.2,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Generic, cast
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from pytorch_lightning.utilities import rank_zero_only
@@ -115,7 +114,7 @@ def _fit(task: Task[Any], session: Session, callbacks: list[Callback]) -> None:
         default_root_dir=None if folder is None else str(folder.path),
     )
     checkpoint = _resume_from(folder, session)
-    task.module.to(memory_format=torch.channels_last)
+    task.module.to(memory_format=task.module.memory_format)
     trainer.fit(task.module, ckpt_path=checkpoint, weights_only=True)
 
 

@@ -3,7 +3,11 @@
 import torch
 
 from adaptive_memory_bank.data import Part, RetrievalData, eval_transform, load_dataset, train_transform
-from adaptive_memory_bank.training.config import RunConfig
+from adaptive_memory_bank.data.jitter import AffineJitter
+from adaptive_memory_bank.data.photos import PerImage
+from adaptive_memory_bank.data.transforms import Transform, Views
+from adaptive_memory_bank.data.views import ColourView
+from adaptive_memory_bank.training.config import MocoConfig, RunConfig
 from adaptive_memory_bank.training.module import TrainingData
 
 
@@ -20,6 +24,47 @@ def retrieval_data(config: RunConfig, validation: float) -> TrainingData:
     train, held_out = hold_out_classes(data.train, validation, seed=config.seed)
     side = config.image_size
     return TrainingData(data, train, held_out, train_transform(data, side), eval_transform(data, side))
+
+
+def moco_data(config: MocoConfig) -> TrainingData:
+    """All training images, seen as two views each."""
+    data = load_images(config)
+    side = config.image_size or data.image_size
+    return TrainingData(data, data.train, None, moco_views(config, data, side), eval_transform(data, side))
+
+
+def moco_views(config: MocoConfig, data: RetrievalData, side: int) -> Transform:
+    """Two views of every image: affine jitter for gray sets; crops, flips and colours for the others."""
+    if data.gray:
+        return Views(AffineJitter(side))
+    if config.views == "batched" and data.train.in_memory:
+        view = ColourView(
+            side,
+            min_scale=config.min_scale,
+            jitter=config.jitter,
+            jitter_probability=config.jitter_probability,
+            gray_probability=config.gray_probability,
+            flip_probability=config.flip,
+        )
+        return Views(view)
+    from lightly.transforms.simclr_transform import SimCLRTransform
+
+    brightness, contrast, saturation, hue = config.jitter
+    return PerImage(
+        SimCLRTransform(
+            input_size=side,
+            cj_prob=config.jitter_probability,
+            cj_strength=1.0,
+            cj_bright=brightness,
+            cj_contrast=contrast,
+            cj_sat=saturation,
+            cj_hue=hue,
+            min_scale=config.min_scale,
+            random_gray_scale=config.gray_probability,
+            gaussian_blur=config.blur,
+            hf_prob=config.flip,
+        )
+    )
 
 
 def hold_out_classes(part: Part, share: float, *, seed: int) -> tuple[Part, Part | None]:

@@ -44,11 +44,11 @@ def seed_everything(seed: int) -> None:
 
 
 def _ignore_known_warnings() -> None:
-    """Lightning's advice that does not hold here: loaders of in-memory images are fastest without workers."""
+    """Lightning's own deprecations, and advice that does not hold here (images in memory need no workers)."""
     for text in (
         ".*does not have many workers.*",
         ".*module.s. in eval mode at the start of training.*",
-        ".*`tensorboardX` has been removed.*",
+        ".*isinstance.treespec, LeafSpec.*",
         ".*smaller than the logging interval.*",
     ):
         warnings.filterwarnings("ignore", message=text)

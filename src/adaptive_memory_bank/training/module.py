@@ -131,10 +131,14 @@ class TrainingModule(pl.LightningModule):
         loader.generator = torch.Generator()
         return loader
 
-    @staticmethod
-    def shaped(images: Tensor) -> Tensor:
+    @property
+    def memory_format(self) -> torch.memory_format:
         """Channels last: convolutions are faster that way on CPUs and on tensor cores."""
-        return images.contiguous(memory_format=torch.channels_last) if images.ndim == 4 else images
+        return torch.channels_last
+
+    def shaped(self, images: Tensor) -> Tensor:
+        """Images (B, C, H, W) in the module's memory format; views (B, 2, C, H, W) as they are."""
+        return images.contiguous(memory_format=self.memory_format) if images.ndim == 4 else images
 
 
 def _sources_for(bank: AdaptiveMemoryBank) -> StoredSources:

@@ -12,7 +12,14 @@ from adaptive_memory_bank.training.callbacks import TrainingLog
 from adaptive_memory_bank.training.module import TrainingModule
 
 REFRESH = 0.2  # seconds between two looks at the bar
-SHOWN = ("val/recall@1", "val/map@r", "val/knn", "drift/mean", "bank/staleness")
+SHOWN = {
+    "train/loss": "loss",
+    "train/pairs": "pairs",
+    "val/recall@1": "recall@1",
+    "val/map@r": "map@r",
+    "val/knn": "knn",
+    "bank/staleness": "staleness",
+}
 
 
 class Progress(Callback):
@@ -67,5 +74,9 @@ def _readable(last: dict[str, float], trainer: pl.Trainer) -> dict[str, str]:
     """`loss 1.234, pairs 512, recall@1 0.71`: the last step and the latest scores."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     latest = next((c.latest for c in callbacks if isinstance(c, TrainingLog)), {})
-    chosen = {**last, **{name: latest[name] for name in SHOWN if name in latest}}
-    return {k.split("/")[1]: f"{v:.0f}" if k.endswith("pairs") else f"{v:.3f}" for k, v in chosen.items()}
+    found = {**latest, **last}
+    return {
+        SHOWN[name]: f"{found[name]:.0f}" if name == "train/pairs" else f"{found[name]:.3f}"
+        for name in SHOWN
+        if name in found
+    }

@@ -74,6 +74,8 @@ def check_moco(config: MocoConfig) -> None:
     _check(config, "momentum", 0 <= config.momentum < 1, "in [0, 1)")
     for name in ("flip", "jitter_probability", "gray_probability", "blur"):
         _check(config, name, 0 <= getattr(config, name) <= 1, "a probability")
+    if config.blur and config.views != "lightly":
+        raise ValueError(f"`blur` needs `--views lightly`, got {config.blur} with {config.views} views.")
 
 
 def memory_rows(memory: float, images: int) -> int:
