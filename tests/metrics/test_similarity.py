@@ -77,6 +77,33 @@ def test_blocks_stay_within_their_budget():
         assert max(map(len, chunks)) * (4 * rows + 64 * positives) <= 8 * similarity.BLOCK_BYTES
 
 
+def test_the_product_runs_in_full_precision_and_the_setting_comes_back(monkeypatch):
+    seen, product = [], torch.mm
+
+    def spy(*arguments, **options):
+        seen.append(torch.get_float32_matmul_precision())
+        return product(*arguments, **options)
+
+    monkeypatch.setattr(torch, "mm", spy)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        nearest(torch.eye(4), k=1)
+        assert seen == ["highest"]
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="an older torch has one setting")
+def test_a_precision_set_for_one_backend_is_left_alone():
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        assert nearest(torch.eye(4), k=1).shape == (4, 1)
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_the_progress_bar_counts_queries(capsys, monkeypatch):
     monkeypatch.setattr(similarity, "BLOCK_BYTES", 1000)
     nearest(torch.eye(200), k=1, progress=True)

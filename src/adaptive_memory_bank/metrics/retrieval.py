@@ -165,7 +165,7 @@ def _precisions_at_r(negatives: Tensor, similar: Tensor, relevant: Tensor, slack
     ahead = most - torch.searchsorted(rivals, limits)  # (b, most)
     place = torch.arange(1, most + 1, device=similar.device)
     rank = place + ahead
-    hits = (rank <= relevant[:, None]) & (place <= relevant[:, None])
+    hits = rank <= relevant[:, None]  # never true of the padding: its rank is at least its place
     precision = torch.where(hits, place.double() / rank, 0.0)
     return torch.stack([precision.sum(dim=1), hits.sum(dim=1, dtype=torch.float64)]) / relevant
 
