@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -52,8 +53,8 @@ class ImageDataset(Dataset[Any]):
         return len(self.part)
 
     def __getitem__(self, index: int | Sequence[int]) -> tuple[Tensor, Any, Any]:
-        if isinstance(index, int):
-            images, labels, indices = self.batch([index])
+        if isinstance(index, int | np.integer):
+            images, labels, indices = self.batch([int(index)])
             return images[0], int(labels[0]), int(indices[0])
         return self.batch(index)
 

@@ -21,8 +21,8 @@ TRAIN_CLASSES, TEST_CLASSES, IMAGES_PER_CLASS, SIDE = 300, 150, 20, 28
 _ALPHABET = 15  # characters per alphabet; train and test have alphabets of their own
 _POOL, _STROKES = 7, 3  # strokes an alphabet knows, strokes in a character
 _POINTS = 24  # per stroke: where the pen is sampled
-_WOBBLE = 0.055  # of the control points: a writer's hand, in units of half the image
-_TILT, _SHIFT, _SMALL = 0.22, 0.12, 0.65  # of the page: angle and shear, place, least size
+_WOBBLE = 0.04  # of the control points: a writer's hand, in units of half the image
+_TILT, _SHIFT, _SMALL = 0.24, 0.11, 0.65  # of the page: angle and shear, place, least size
 _CHUNK = 1024
 
 _Array = np.ndarray[Any, Any]

@@ -1,6 +1,7 @@
 """A user's own images in one .npz file, in the layout of MedMNIST (Yang et al., 2023)."""
 
 import zipfile
+import zlib
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -39,20 +40,25 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
 
 
 def _read(path: Path) -> dict[str, _Array]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} not found. `npz:PATH` expects a file with {', '.join(NEEDED)}.")
+    if not zipfile.is_zipfile(path):  # a bare array or a pickle would be another thing to read
+        raise ValueError(f"{path} is not a readable .npz file.")
+    with np.load(path, allow_pickle=False) as archive:
+        missing = [name for name in NEEDED if name not in archive]
+        if missing:
+            raise ValueError(f"{path} must hold {', '.join(NEEDED)}; missing: {', '.join(missing)}.")
+        return {name: _array(archive, name, path) for name in (*NEEDED, "class_names") if name in archive}
+
+
+def _array(archive: Any, name: str, path: Path) -> _Array:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            missing = [name for name in NEEDED if name not in archive]
-            if missing:
-                raise ValueError(f"{path} must hold {', '.join(NEEDED)}; missing: {', '.join(missing)}.")
-            return {name: archive[name] for name in (*NEEDED, "class_names") if name in archive}
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} not found. `npz:PATH` expects a file with {', '.join(NEEDED)}.") from None
-    except (zipfile.BadZipFile, EOFError, OSError, AttributeError) as error:
-        raise ValueError(f"{path} is not a readable .npz file: {error}") from error
-    except ValueError as error:
-        if "pickle" in str(error).lower():
-            raise ValueError(f"{path} holds pickled objects, which are not read (they could run code).") from error
-        raise
+        array: _Array = archive[name]
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        pickled = "pickle" in str(error).lower()
+        why = "holds pickled objects, which are not read (they could run code)" if pickled else f"is broken: {error}"
+        raise ValueError(f"`{name}` of {path} {why}.") from error
+    return array
 
 
 def _labels(labels: _Array, part: str, path: Path) -> _Array:

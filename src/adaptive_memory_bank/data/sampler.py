@@ -12,6 +12,8 @@ from torch.utils.data import Sampler
 
 from adaptive_memory_bank.data.randomness import Stream
 
+_IMAGES, _GROUPS = 1001, 1002  # lanes of their own: shuffles must not share numbers with augmentation
+
 
 class BatchPlan(Sampler[list[int]]):
     """A batch sampler whose every epoch is a plan that can be entered anywhere.
@@ -118,7 +120,7 @@ class PKSampler(BatchPlan):
 
     def _members(self, epoch: int) -> Tensor:
         """(groups, K): the images of every group, class by class."""
-        keys = Stream(self.seed, epoch, lane=1).uniform(range(len(self._classes)), 1)[:, 0]
+        keys = Stream(self.seed, epoch, lane=_IMAGES).uniform(range(len(self._classes)), 1)[:, 0]
         shuffled = torch.argsort(keys, stable=True)
         by_class = shuffled[torch.argsort(self._classes[shuffled], stable=True)]
         first = self._sizes.cumsum(0) - self._sizes
@@ -129,7 +131,7 @@ class PKSampler(BatchPlan):
     def _shuffled_groups(self, epoch: int) -> tuple[Tensor, Tensor]:
         """Groups in the order of a random time; the j-th of a class's g groups comes within [j/g, (j+1)/g)."""
         owner = torch.repeat_interleave(torch.arange(len(self._sizes)), self._groups)
-        draws = Stream(self.seed, epoch, lane=2).uniform(range(len(owner)), 1)[:, 0]
+        draws = Stream(self.seed, epoch, lane=_GROUPS).uniform(range(len(owner)), 1)[:, 0]
         time = (_count_up(self._groups) + draws.double()) / self._groups[owner]
         order = torch.argsort(time, stable=True)
         return order, owner
@@ -163,7 +165,7 @@ class ShuffleSampler(BatchPlan):
         return self.length // (self.batch_size * self.world_size)
 
     def _plan(self, epoch: int) -> Tensor:
-        keys = Stream(self.seed, epoch, lane=1).uniform(range(self.length), 1)[:, 0]
+        keys = Stream(self.seed, epoch, lane=_IMAGES).uniform(range(self.length), 1)[:, 0]
         width = self.batch_size * self.world_size
         return torch.argsort(keys, stable=True)[: len(self) * width].view(-1, width)
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor
@@ -46,11 +47,7 @@ class Plain(Transform):
 
     def __call__(self, part: Part, indices: Tensor, stream: Stream) -> Tensor:
         """See `Transform`."""
-        if part.in_memory and part.boxes is None and part.pixels(indices[:1]).shape[-2:] == (self.image_size,) * 2:
-            pixels = part.pixels(indices)
-        else:
-            squares = (fit_square(part.image(i), self.image_size, self.crop_pct) for i in indices.tolist())
-            pixels = torch.stack([pil_to_tensor(square) for square in squares])
+        pixels = square_pixels(part, indices, self.image_size, crop_pct=self.crop_pct)
         return normalize(pixels.float().div_(255), self.mean, self.std)
 
 
@@ -69,6 +66,14 @@ class Views(Transform):
         """See `Transform`."""
         lanes = [Stream(stream.seed, stream.epoch, lane=stream.lane + view) for view in range(self.count)]
         return torch.stack([self.transform(part, indices, lane) for lane in lanes], dim=1)
+
+
+def square_pixels(part: Part, indices: Tensor, side: int, *, crop_pct: float = 1.0) -> Tensor:
+    """(B, C, side, side) uint8: straight from memory where the size fits, else image by image."""
+    if isinstance(part.images, np.ndarray) and part.boxes is None and part.images.shape[1:3] == (side, side):
+        return part.pixels(indices)
+    squares = (fit_square(part.image(i), side, crop_pct) for i in indices.tolist())
+    return torch.stack([pil_to_tensor(square) for square in squares])
 
 
 def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
