@@ -195,7 +195,7 @@ class AdaptiveMemoryBank(nn.Module):
         self.ring.write(rows, labels)
 
     def _check(self, rows: Tensor, labels: Tensor | None) -> None:
-        _check_rows("rows", rows, self.ring)
+        check_rows("rows", rows, self.ring)
         if labels is None:
             return
         if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
@@ -207,7 +207,7 @@ class AdaptiveMemoryBank(nn.Module):
             raise ValueError(f"`labels` must have shape ({len(rows)},), one per row, got {tuple(labels.shape)}.")
 
     def _check_queries(self, queries: Tensor) -> None:
-        _check_rows("queries", queries, self.ring)
+        check_rows("queries", queries, self.ring)
 
     def _check_labelled(self, labels: Tensor | None) -> None:
         labelled = labels is not None
@@ -252,7 +252,8 @@ class AdaptiveMemoryBank(nn.Module):
         return f"size={self.size}, dim={self.dim}, filled={len(self)}, dtype={self.ring.rows.dtype}"
 
 
-def _check_rows(name: str, rows: Tensor, ring: LazyRing) -> None:
+def check_rows(name: str, rows: Tensor, ring: LazyRing) -> None:
+    """Refuse what cannot be compared with, or stored among, the rows of a ring."""
     if not isinstance(rows, Tensor) or not rows.is_floating_point():
         found = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
         raise TypeError(f"`{name}` must be a floating point tensor, got {found}.")
