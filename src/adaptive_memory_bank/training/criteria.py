@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import make_adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.integrations.pml import CrossBatchMemory
+from adaptive_memory_bank.losses import MemorySupConLoss, Pairs
 from adaptive_memory_bank.training.config import RetrievalConfig
 
 
@@ -22,12 +24,12 @@ class BatchCriterion(nn.Module):
     def __init__(self, loss: nn.Module, miner: nn.Module | None) -> None:
         super().__init__()
         self.loss, self.miner = loss, miner
-        self.last_pairs: int | None = None
+        self.last_pairs: Pairs | None = None
 
     def forward(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Loss of rows (B, dim)."""
         chosen = None if self.miner is None else self.miner(rows, labels)
-        self.last_pairs = None if chosen is None else len(chosen[0]) + len(chosen[2])
+        self.last_pairs = None if chosen is None else Pairs(len(chosen[0]), len(chosen[2]))
         return cast("Tensor", self.loss(rows, labels, chosen))
 
 
@@ -45,10 +47,10 @@ class MemoryCriterion(nn.Module):
         self.memory, self.batch, self.batch_weight = memory, batch, batch_weight
 
     @property
-    def last_pairs(self) -> int | None:
+    def last_pairs(self) -> Pairs | None:
         """Pairs the miner kept."""
         miner = cast("Any", self.memory).miner
-        return None if miner is None else int(miner.num_pos_pairs + miner.num_neg_pairs)
+        return None if miner is None else Pairs(int(miner.num_pos_pairs), int(miner.num_neg_pairs))
 
     def forward(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Loss of rows (B, dim)."""
@@ -67,8 +69,6 @@ def memory_criterion(
     """The loss on a memory of so many rows, and the bank in it."""
     adapter = make_adapter(config.adapter, **config.adapter_options)
     if config.loss == "supcon":
-        from adaptive_memory_bank.losses import MemorySupConLoss
-
         bank = AdaptiveMemoryBank(rows, config.embedding_dim, adapter, gather_distributed=distributed)
         fused = MemorySupConLoss(
             bank,
@@ -79,8 +79,6 @@ def memory_criterion(
             batch_weight=config.batch_weight,
         )
         return fused, bank
-    from adaptive_memory_bank.integrations.pml import CrossBatchMemory
-
     memory = CrossBatchMemory(
         _pml_loss(config, classes), config.embedding_dim, memory_size=rows, miner=_miner(config), adapter=adapter
     )

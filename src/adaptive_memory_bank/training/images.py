@@ -14,8 +14,7 @@ from adaptive_memory_bank.training.module import TrainingData
 def load_images(config: RunConfig, name: str | None = None) -> RetrievalData:
     """The dataset at the size the run wants; small sets are scaled once, in memory."""
     data = load_dataset(name or config.data, root=config.data_root, download=config.download)
-    side = config.image_size or data.image_size
-    return data.resized(side) if data.train.in_memory and side != data.image_size else data
+    return data.prepared(config.image_size or data.image_size)
 
 
 def retrieval_data(config: RunConfig, validation: float) -> TrainingData:

@@ -16,9 +16,9 @@ from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.data import Part, ShuffleSampler
 from adaptive_memory_bank.data.sampler import BatchPlan
 from adaptive_memory_bank.integrations.lightly import swap_memory_bank
-from adaptive_memory_bank.metrics import knn_accuracy, score_queries
+from adaptive_memory_bank.metrics import score_queries
 from adaptive_memory_bank.training.config import MocoConfig
-from adaptive_memory_bank.training.evaluation import embed_part, evaluating
+from adaptive_memory_bank.training.evaluation import embed_part, evaluating, knn_metrics
 from adaptive_memory_bank.training.execution import Task, execute
 from adaptive_memory_bank.training.gallery import worst_queries
 from adaptive_memory_bank.training.images import moco_data
@@ -142,18 +142,7 @@ def evaluate(module: MocoModule) -> Evaluation:
     with evaluating(module.backbone, module.head):
         bank, bank_projected = _embed(module, data.train)
         rows, projected = _embed(module, data.query)
-    metrics = {
-        name: knn_accuracy(
-            found,
-            data.query.labels,
-            stored,
-            data.train.labels,
-            num_classes=len(data.train.class_names),
-            k=min(config.knn_k, len(stored)),
-            temperature=config.knn_temperature,
-        )
-        for name, found, stored in (("val/knn", rows, bank), ("val/knn_proj", projected, bank_projected))
-    }
+    metrics = knn_metrics(config, data, (rows, projected), (bank, bank_projected))
     return Evaluation(metrics, _worst(rows, data.query, bank, data.train))
 
 

@@ -131,6 +131,11 @@ class TrainingModule(pl.LightningModule):
         loader.generator = torch.Generator()
         return loader
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Note what images the encoder eats, so that it can be rebuilt without its dataset."""
+        source = self.data.source
+        checkpoint["images"] = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
+
     @property
     def memory_format(self) -> torch.memory_format:
         """Channels last: convolutions are faster that way on CPUs and on tensor cores."""

@@ -123,7 +123,7 @@ class RetrievalModule(TrainingModule):
             if self.bank is not None:
                 self.remember(rows, indices)
         if pairs is not None:
-            self.last["train/pairs"] = float(pairs)
+            self.last["train/pairs"] = float(pairs.positive + pairs.negative)
         return cast("Tensor", loss)
 
     def on_train_epoch_start(self) -> None:

@@ -11,9 +11,8 @@ def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 
 
 def main(options: Any) -> int:
-    """Print every name that `--data` takes."""
-    from adaptive_memory_bank.data import available_datasets
+    """Print every name that `--data` takes, with its size, split, metrics and place."""
+    from adaptive_memory_bank.data.table import datasets_table
 
-    for name in available_datasets():
-        print(name)
+    print(datasets_table())
     return 0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from jsonargparse import ArgumentParser
@@ -20,6 +20,14 @@ def add_config_arguments(parser: ArgumentParser, kind: type[Config], arguments: 
     parser.add_argument("--config", action="config", help="YAML file with options, such as the config.yaml of a run.")
     parser.add_class_arguments(kind)
     parser.set_defaults({"preset": preset, **presets[preset]})
+
+
+def add_run_arguments(parser: ArgumentParser) -> None:
+    """Add what `amb evaluate` and `amb embed` share."""
+    parser.add_argument("run", type=str, help="Folder of a run.")
+    parser.add_argument("--data", type=str | None, default=None, help="Dataset; default: the run's own.")
+    parser.add_argument("--data_root", type=str | None, default=None, help="Folder with the dataset's files.")
+    parser.add_argument("--checkpoint", type=Literal["best", "last"], default="best", help="Which epoch to use.")
 
 
 def find_preset(arguments: Sequence[str]) -> str:

@@ -1,0 +1,129 @@
+"""A run that was killed and resumed ends as the run that was never stopped: to the bit."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from adaptive_memory_bank.training import moco, retrieval
+from adaptive_memory_bank.training.checkpointing import LAST, PREVIOUS, read_checkpoint
+from adaptive_memory_bank.training.config import MocoConfig
+
+STEPS = {"retrieval": 9, "moco": 12}  # per epoch
+
+
+def run(config):
+    return (moco if isinstance(config, MocoConfig) else retrieval).run(config)
+
+
+def assert_same(first: Any, second: Any, where: str = "") -> None:
+    """Equal to the bit, all the way down."""
+    if isinstance(first, torch.Tensor):
+        assert torch.equal(first, second), where
+    elif isinstance(first, dict):
+        assert first.keys() == second.keys(), where
+        for key in first:
+            assert_same(first[key], second[key], f"{where}/{key}")
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second), where
+        for number, pair in enumerate(zip(first, second, strict=True)):
+            assert_same(*pair, f"{where}/{number}")
+    else:
+        assert first == second, where
+
+
+def final_state(folder: Path) -> dict[str, Any]:
+    """All that decides the future: weights, bank, filter, optimiser, generators, progress, scores."""
+    state = read_checkpoint(folder / "checkpoints" / LAST)
+    state.pop("journal")  # bytes of a file with times in it
+    for values in state["callbacks"].values():
+        values.get("latest", {}).pop("time/step_ms", None)
+    return state
+
+
+@pytest.fixture(scope="module")
+def references() -> dict[str, Path]:
+    return {}
+
+
+@pytest.fixture
+def reference(request, references, tmp_path_factory, retrieval_config, moco_config):
+    """The run that was never stopped, one per task."""
+
+    def make(task: str) -> tuple[Any, Path]:
+        config = {"retrieval": retrieval_config, "moco": moco_config}[task](adapter="auto")
+        if task not in references:
+            out = tmp_path_factory.mktemp("reference")
+            run(dataclasses.replace(config, out=str(out), run_name="run"))
+            references[task] = out / "run"
+        return config, references[task]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("task", "workers", "killed_at"),
+    [
+        ("retrieval", 0, 6),  # in the first epoch, two steps after a checkpoint
+        ("retrieval", 2, 15),  # in the second epoch, three steps after one
+        ("moco", 0, 13),  # right after the first epoch's end
+        ("moco", 2, 19),
+    ],
+)
+def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path, task, workers, killed_at):
+    config, never_stopped = reference(task)
+    asked = dataclasses.replace(config, num_workers=workers, run_name="run", wandb="offline")
+    killed = amb(asked, signal_at=killed_at)
+    assert killed.returncode == -9, killed.stderr
+    folder = tmp_path / "runs" / "run"
+    result = run(dataclasses.replace(asked, resume=str(folder)))
+    assert result["status"] == "complete"
+    assert_same(final_state(never_stopped), final_state(folder))
+    assert metric_lines(folder) == metric_lines(never_stopped)
+    halves = sorted(path.name.rsplit("-", 1)[1] for path in (folder / "wandb").glob("offline-run-*"))
+    assert halves == [result["wandb_id"]] * 2
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(amb, reference, metric_lines, tmp_path):
+    config, never_stopped = reference("retrieval")
+    asked = dataclasses.replace(config, run_name="run", checkpoint_every=0)
+    assert amb(asked, signal_at=5).returncode == -9
+    folder = tmp_path / "runs" / "run"
+    assert not list((folder / "checkpoints").iterdir())
+    run(dataclasses.replace(asked, resume=str(folder)))
+    assert metric_lines(folder) == metric_lines(never_stopped)
+
+
+def test_a_truncated_checkpoint_falls_back_to_the_one_before(amb, reference, metric_lines, tmp_path):
+    config, never_stopped = reference("retrieval")
+    asked = dataclasses.replace(config, run_name="run")
+    assert amb(asked, signal_at=15).returncode == -9
+    folder = tmp_path / "runs" / "run"
+    last = folder / "checkpoints" / LAST
+    steps = [read_checkpoint(last.with_name(name))["global_step"] for name in (PREVIOUS, LAST)]
+    assert steps == [9, 12]
+    last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+    with pytest.warns(UserWarning, match=r"last.ckpt cannot be read .* trying the one before"):
+        run(dataclasses.replace(asked, resume=str(folder)))
+    assert_same(final_state(never_stopped), final_state(folder))
+    assert metric_lines(folder) == metric_lines(never_stopped)
+
+
+def test_a_complete_run_is_not_trained_again(reference):
+    config, folder = reference("retrieval")
+    before = (folder / "metrics.jsonl").read_bytes()
+    assert run(dataclasses.replace(config, resume=str(folder)))["status"] == "complete"
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_resuming_with_other_options_is_refused(reference):
+    config, folder = reference("retrieval")
+    with pytest.raises(ValueError, match=r"`embedding_dim` is 16 in the run to resume, got 8"):
+        run(dataclasses.replace(config, resume=str(folder), embedding_dim=8))
+
+
+def test_resuming_what_is_no_run_is_refused(retrieval_config, tmp_path):
+    with pytest.raises(ValueError, match=r"is no run: it has no config\.yaml"):
+        run(retrieval_config(resume=str(tmp_path)))
