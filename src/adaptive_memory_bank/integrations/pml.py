@@ -14,7 +14,7 @@ from pytorch_metric_learning.utils.distributed import is_distributed
 from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter
-from adaptive_memory_bank.bank import LARGEST_SQUARED_NORM, AdaptiveMemoryBank
+from adaptive_memory_bank.bank import AdaptiveMemoryBank
 
 __all__ = ["CrossBatchMemory"]
 
@@ -115,8 +115,8 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         ring = self.bank.ring
         if ring.rows.device != embeddings.device or embeddings.dtype == torch.float64 != ring.rows.dtype:
             self.bank.to(embeddings.device, torch.promote_types(ring.rows.dtype, embeddings.dtype))
-        self.curr_batch_idx = self._landing(embeddings.detach())
         self.bank.update(embeddings.detach(), _whole(labels))
+        self.curr_batch_idx = self.bank.last_slots
 
     def create_indices_tuple(
         self,
@@ -204,15 +204,6 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         self.add_to_memory(embeddings[order], labels[order], len(order))
         if mask is None:
             self.curr_batch_idx = self.curr_batch_idx.new_empty(len(order)).index_copy_(0, order, self.curr_batch_idx)
-
-    def _landing(self, rows: Tensor) -> Tensor:
-        """Slots that the bank will give to rows; -1 for those it will refuse, or push out by later ones at once."""
-        ring = self.bank.ring
-        stored = rows.to(ring.rows.dtype).isfinite().all(1)
-        stored &= rows.to(ring.scale.dtype).square().sum(1) < LARGEST_SQUARED_NORM
-        place = stored.cumsum(0) - 1
-        stored &= place >= stored.sum() - ring.size
-        return torch.where(stored, (ring.cursor + place) % ring.size, -1)
 
     @torch.no_grad()
     def _restore(self, rows: Tensor, labels: Tensor, cursor: int, full: bool) -> None:
