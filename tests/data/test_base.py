@@ -131,3 +131,25 @@ def test_data_knows_whether_classes_are_shared_and_resizes_all_parts():
     small = data.resized(4)
     assert {p.images.shape for p in (small.train, small.query, small.gallery)} == {(3, 4, 4)}
     assert small.image_size == 4
+
+
+def test_prepared_loads_gray_files_but_leaves_photographs_as_files(tmp_path, write_image):
+    path = write_image(tmp_path / "a.png", size=(30, 20))
+    for gray in (True, False):
+        part = Part((path,), torch.tensor([0]), class_names=("a",), gray=gray)
+        data = RetrievalData("x", part, part, None, (1,), gray, 64).prepared(8)
+        assert data.train.in_memory == gray
+        assert data.image_size == 8
+
+
+def test_prepared_makes_oblong_arrays_square():
+    part = Part(np.zeros((2, 8, 6), np.uint8), torch.tensor([0, 0]), class_names=("a",))
+    assert RetrievalData("x", part, part, None, (1,), True, 8).prepared(8).query.images.shape == (2, 8, 8)
+
+
+def test_prepared_does_not_blow_up_small_images_beyond_memory():
+    pixels = np.broadcast_to(np.uint8(0), (20_000, 4, 4, 3))
+    part = Part(pixels, torch.zeros(20_000, dtype=torch.int64), class_names=("a",))
+    data = RetrievalData("x", part, part.subset([0]), None, (1,), False, 4).prepared(224)
+    assert data.train.images.shape == (20_000, 4, 4, 3)
+    assert data.image_size == 224

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.datasets.folder import pil_loader
 
 from adaptive_memory_bank.data.base import Part
-from adaptive_memory_bank.data.images import fit_square, open_image
+from adaptive_memory_bank.data.images import fit_square
 
 
 def part_of(*paths, gray=False):
@@ -45,12 +46,14 @@ def test_transparent_palette_is_laid_on_white(tmp_path):
     assert pixels[1, 1].tolist() == [10, 20, 30]
 
 
-def test_exif_rotation_is_applied(tmp_path):
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_jpegs_equal_torchvisions_loader_even_where_exif_says_turn(tmp_path, mode):
     path = tmp_path / "phone.jpg"
     exif = Image.Exif()
     exif[0x0112] = 6  # turn by 90 degrees
-    Image.new("RGB", (20, 10)).save(path, exif=exif)
-    assert open_image(path).size == (10, 20)
+    noise = np.random.default_rng(0).integers(0, 256, (10, 20, 3), dtype=np.uint8)
+    Image.fromarray(noise).convert(mode).save(path, exif=exif)
+    assert np.array_equal(np.asarray(part_of(path).image(0)), np.asarray(pil_loader(str(path))))
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -53,12 +53,14 @@ def test_the_table_tells_the_truth_of_what_is_built_in(name):
 
 def test_the_table_has_a_line_per_dataset_and_says_what_is_found(tmp_path):
     (tmp_path / "CUB_200_2011").mkdir()
+    (tmp_path / "stanford_cars").mkdir()
     head, rule, *lines = datasets_table(tmp_path).splitlines()
     assert head.split("  ")[0].strip() == HEADING[0]
     assert set(rule) == {"-", " "}
     assert [line.split()[0] for line in lines] == list(available_datasets())
     by_name = {line.split()[0]: line for line in lines}
     assert by_name["cub200"].endswith(f"{tmp_path / 'CUB_200_2011'} (found)")
+    assert by_name["cars196"].endswith(f"{tmp_path / 'stanford_cars'} (found)")  # another name it goes by
     assert by_name["sop"].endswith("(not there)")
     assert by_name["glyphs"].endswith("built in")
     column = head.index("metrics")

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from adaptive_memory_bank.data.images import crop_box, open_image, resize_array, stack_images
 
+_MEMORY = 2**31  # bytes of pixels that `prepared` may hold
+
 
 @dataclass(frozen=True)
 class Part:
@@ -128,6 +130,16 @@ class RetrievalData:
         gallery = None if self.gallery is None else self.gallery.resized(side)
         train, query = self.train.resized(side), self.query.resized(side)
         return replace(self, train=train, query=query, gallery=gallery, image_size=side)
+
+    def prepared(self, side: int) -> "RetrievalData":
+        """Ready to train at this size: arrays and gray sets are scaled in memory, photographs stay files.
+
+        What would take more than 2 GiB stays as it is, too; transforms then scale image by image.
+        """
+        images = len(self.train) + len(self.query) + len(self.gallery or ())
+        fits = images * side * side * (1 if self.gray else 3) <= _MEMORY
+        small = self.train.in_memory or self.gray
+        return self.resized(side) if small and fits else replace(self, image_size=side)
 
 
 def _check_images(images: object) -> None:

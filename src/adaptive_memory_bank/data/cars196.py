@@ -14,8 +14,7 @@ from adaptive_memory_bank.data.listing import Classes, Rows, check_files, find_t
 from adaptive_memory_bank.data.source import Source, recall
 
 KS = (1, 2, 4, 8)
-FOLDER = "cars196"
-_FOLDERS = (FOLDER, "stanford_cars", "CARS196")
+FOLDERS = ("cars196", "stanford_cars", "CARS196")
 _TEST_LIST = "cars_test_annos_withlabels.mat"
 
 Car = tuple[Path, int]  # image, class number from 1
@@ -23,7 +22,7 @@ Car = tuple[Path, int]  # image, class number from 1
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     """Read whichever form is there; the authors' own train / test flag plays no part in retrieval."""
-    places = [root, *(root / folder for folder in _FOLDERS)]
+    places = [root, *(root / folder for folder in FOLDERS)]
     for place in places:
         if (place / "car_data").is_dir():
             return _split(*_from_folders(place))
@@ -32,7 +31,7 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     tree = find_tree(
         root,
         name="cars196",
-        folders=_FOLDERS,
+        folders=FOLDERS,
         markers=("cars_annos.mat", "car_ims"),
         how="Or the devkit form (devkit/, cars_train/, cars_test/, cars_test_annos_withlabels.mat), or one folder per "
         "class (car_data/car_data/train/<class>/...), as on https://www.kaggle.com/datasets/jutrera/"
@@ -114,6 +113,4 @@ def _matlab(path: Path, name: str) -> Any:
     return np.atleast_1d(content[name])
 
 
-SOURCE = Source(
-    "cars196", load, "8,054 + 8,131", "98 + 98", "unseen classes, queries search each other", recall(KS), FOLDER
-)
+SOURCE = Source("cars196", load, "8,054 + 8,131", "98 + 98", "unseen classes", recall(KS), FOLDERS)

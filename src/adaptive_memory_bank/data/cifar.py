@@ -32,7 +32,7 @@ def _part(dataset: Any) -> Part:
 
 def _source(name: str, classes: int, folder: str) -> Source:
     load: Load = partial(_load, name)
-    return Source(name, load, "50,000 + 10,000", str(classes), "same classes", "kNN accuracy", folder)
+    return Source(name, load, "50,000 + 10,000", str(classes), "same classes", "kNN accuracy", (folder,))
 
 
 SOURCES = (_source("cifar10", 10, "cifar-10-batches-py"), _source("cifar100", 100, "cifar-100-python"))

@@ -8,7 +8,7 @@ from adaptive_memory_bank.data.listing import Classes, Rows, check_files, find_t
 from adaptive_memory_bank.data.source import Source, recall
 
 KS = (1, 2, 4, 8)
-FOLDER = "CUB_200_2011"
+FOLDERS = ("CUB_200_2011", "cub200")
 
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
@@ -16,7 +16,7 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     tree = find_tree(
         root,
         name="cub200",
-        folders=(FOLDER, "cub200"),
+        folders=FOLDERS,
         markers=("images.txt", "image_class_labels.txt", "images"),
         how="Get CUB_200_2011.tgz from https://data.caltech.edu/records/65de6-vp158 and unpack it there.",
     )
@@ -47,6 +47,4 @@ def _classes(tree: Path, largest: int) -> tuple[int, dict[Hashable, str]]:
     return (len(names) or largest) // 2, names
 
 
-SOURCE = Source(
-    "cub200", load, "5,864 + 5,924", "100 + 100", "unseen classes, queries search each other", recall(KS), FOLDER
-)
+SOURCE = Source("cub200", load, "5,864 + 5,924", "100 + 100", "unseen classes", recall(KS), FOLDERS)

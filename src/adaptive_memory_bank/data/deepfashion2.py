@@ -17,7 +17,7 @@ from adaptive_memory_bank.data.listing import Classes, Rows, check_files, find_t
 from adaptive_memory_bank.data.source import Source, recall
 
 KS = (1, 5, 10, 15, 20)
-FOLDER = "deepfashion2"
+FOLDERS = ("deepfashion2", "DeepFashion2")
 DISTRACTOR = "no identity (style 0)"
 
 
@@ -26,7 +26,7 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     tree = find_tree(
         root,
         name="deepfashion2",
-        folders=(FOLDER, "DeepFashion2"),
+        folders=FOLDERS,
         markers=("train/image", "train/annos", "validation/image", "validation/annos"),
         how="Ask for access and the password at https://github.com/switchablenorms/DeepFashion2, then unzip "
         "train.zip and validation.zip there.",
@@ -82,9 +82,9 @@ def _box(corners: list[float]) -> list[int]:
 SOURCE = Source(
     "deepfashion2",
     load,
-    "train + user / shop items",
-    "pair x category x style",
-    "unseen identities, user queries / shop gallery (validation)",
+    "191,961 + 10,844 / 21,309",
+    "pair, category, style",
+    "unseen classes, user / shop",
     recall(KS),
-    FOLDER,
+    FOLDERS,
 )

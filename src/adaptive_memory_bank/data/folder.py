@@ -47,6 +47,4 @@ def _read(folders: list[Path]) -> Rows:
     return rows
 
 
-SOURCE = Source(
-    "folder", load, "yours", "yours", "train/ and test/, or by class", "Recall@1,2,4,8", "PATH", takes_path=True
-)
+SOURCE = Source("folder", load, "yours", "yours", "train/ and test/, or by class", "Recall@1,2,4,8", takes_path=True)

@@ -135,6 +135,4 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     return glyphs(seed=seed)
 
 
-SOURCE = Source(
-    "glyphs", load, "6,000 + 3,000", "300 + 150", "unseen classes, queries search each other", recall((1, 2, 4, 8))
-)
+SOURCE = Source("glyphs", load, "6,000 + 3,000", "300 + 150", "unseen classes", recall((1, 2, 4, 8)))

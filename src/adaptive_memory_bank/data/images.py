@@ -17,7 +17,8 @@ def open_image(path: Path) -> Image.Image:
     """Decode one file; whatever goes wrong, the error names it.
 
     Transparency is laid on white (a cut-out product on black would be another product); 16-bit gray is scaled,
-    not clipped, to 8 bits.
+    not clipped, to 8 bits. EXIF rotation is left alone, as PML's and torchvision's loaders leave it: published
+    results were scored on images read that way.
     """
     try:
         with Image.open(path) as image:
@@ -37,7 +38,7 @@ def _flatten(image: Image.Image) -> Image.Image:
         layer = image.convert("RGBA")
         paper = Image.new("RGBA", layer.size, "white")
         return Image.alpha_composite(paper, layer).convert("RGB")
-    return ImageOps.exif_transpose(image) if image.mode == "RGB" else image.copy()
+    return image.copy()
 
 
 def crop_box(image: Image.Image, box: Sequence[int], source: object) -> Image.Image:

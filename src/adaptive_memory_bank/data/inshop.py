@@ -7,18 +7,18 @@ from adaptive_memory_bank.data.listing import Classes, Rows, check_files, find_t
 from adaptive_memory_bank.data.source import Source, recall
 
 KS = (1, 10, 20, 30, 40, 50)
-FOLDER = "inshop"
+FOLDERS = ("inshop", "In-shop Clothes Retrieval Benchmark")
 LIST = "list_eval_partition.txt"
 
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     """Read `Eval/list_eval_partition.txt`: a count, a heading, then image_name, item_id, evaluation_status."""
-    nested = (root / "Eval" / LIST).exists() or (root / FOLDER / "Eval" / LIST).exists()
+    nested = (root / "Eval" / LIST).exists() or (root / FOLDERS[0] / "Eval" / LIST).exists()
     listed = f"Eval/{LIST}" if nested or not (root / LIST).exists() else LIST
     tree = find_tree(
         root,
         name="inshop",
-        folders=(FOLDER, "In-shop Clothes Retrieval Benchmark"),
+        folders=FOLDERS,
         markers=(listed,),
         how="Get Eval/list_eval_partition.txt and Img/img.zip of the In-shop Clothes Retrieval Benchmark from "
         "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html and unzip the images next to `Eval`, as `img/`.",
@@ -46,5 +46,5 @@ def _read(images: Path, path: Path) -> dict[str, Rows]:
 
 
 SOURCE = Source(
-    "inshop", load, "25,882 + 14,218 / 12,612", "3,997 + 3,985", "unseen classes, query / gallery", recall(KS), FOLDER
+    "inshop", load, "25,882 + 14,218 / 12,612", "3,997 + 3,985", "unseen classes, query / gallery", recall(KS), FOLDERS
 )

@@ -84,4 +84,4 @@ def _part(images: _Array, labels: _Array, classes: Classes, what: str) -> Part:
         raise ValueError(f"{what}: {error}") from error
 
 
-SOURCE = Source("npz", load, "yours", "yours", "by its labels", "Recall@1,2,4,8 or kNN", "PATH", takes_path=True)
+SOURCE = Source("npz", load, "yours", "yours", "by its labels", "Recall@1,2,4,8 or kNN", takes_path=True)

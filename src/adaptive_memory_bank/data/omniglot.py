@@ -7,7 +7,7 @@ from adaptive_memory_bank.data.listing import Classes, Rows, find_tree
 from adaptive_memory_bank.data.source import Source, recall
 
 KS = (1, 2, 4, 8)
-FOLDER = "omniglot-py"
+FOLDERS = ("omniglot-py",)
 
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
@@ -20,7 +20,7 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     tree = find_tree(
         root,
         name="omniglot",
-        folders=(FOLDER,),
+        folders=FOLDERS,
         markers=("images_background", "images_evaluation"),
         how="Load it once with download=True, or unpack images_background.zip and images_evaluation.zip from "
         "https://github.com/brendenlake/omniglot there.",
@@ -40,6 +40,4 @@ def _read(folder: Path) -> Rows:
     return rows
 
 
-SOURCE = Source(
-    "omniglot", load, "19,280 + 13,180", "964 + 659", "unseen classes, queries search each other", recall(KS), FOLDER
-)
+SOURCE = Source("omniglot", load, "19,280 + 13,180", "964 + 659", "unseen classes", recall(KS), FOLDERS)

@@ -7,7 +7,7 @@ from adaptive_memory_bank.data.listing import Classes, Rows, check_files, find_t
 from adaptive_memory_bank.data.source import Source, recall
 
 KS = (1, 10, 100, 1000)
-FOLDER = "Stanford_Online_Products"
+FOLDERS = ("Stanford_Online_Products", "sop")
 
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
@@ -15,7 +15,7 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     tree = find_tree(
         root,
         name="sop",
-        folders=(FOLDER, "sop"),
+        folders=FOLDERS,
         markers=("Ebay_train.txt", "Ebay_test.txt"),
         how="Get Stanford_Online_Products.zip from https://cvgl.stanford.edu/projects/lifted_struct/ and unzip it.",
     )
@@ -32,6 +32,4 @@ def _read(tree: Path, path: Path) -> Rows:
     return rows
 
 
-SOURCE = Source(
-    "sop", load, "59,551 + 60,502", "11,318 + 11,316", "unseen classes, queries search each other", recall(KS), FOLDER
-)
+SOURCE = Source("sop", load, "59,551 + 60,502", "11,318 + 11,316", "unseen classes", recall(KS), FOLDERS)

@@ -25,7 +25,7 @@ class Source:
         classes: Train and test classes, as published.
         split: In a few words.
         metrics: What it is scored with.
-        folder: Where below the root it is looked for; "" if it needs no files.
+        folders: Where below the root it is looked for; none if it needs no files.
         takes_path: Whether users write `name:PATH`.
     """
 
@@ -35,7 +35,7 @@ class Source:
     classes: str
     split: str
     metrics: str
-    folder: str = ""
+    folders: tuple[str, ...] = ()
     takes_path: bool = False
 
 

@@ -30,8 +30,9 @@ def _row(source: Source, root: Path) -> tuple[str, ...]:
 
 def _where(source: Source, root: Path) -> str:
     if source.takes_path:
-        return source.folder
-    if not source.folder:
+        return "PATH"
+    if not source.folders:
         return "built in"
-    folder = root.expanduser() / source.folder
-    return f"{folder} ({'found' if folder.is_dir() else 'not there'})"
+    places = [root.expanduser() / folder for folder in source.folders]
+    found = next((place for place in places if place.is_dir()), None)
+    return f"{found} (found)" if found else f"{places[0]} (not there)"
