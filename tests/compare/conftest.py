@@ -61,7 +61,7 @@ def _history(details: dict[str, Any]) -> list[dict[str, Any]]:
         values = {name: value * share**0.3 for name, value in details["metrics"].items()}
         if "bank/staleness" in values:
             values["bank/staleness_unadapted"] = 1.3 * values["bank/staleness"]
-        lines += [{"epoch": epoch, "step": 10 * epoch + 5, "train/loss": 2 - share}]
+        lines += [{"epoch": epoch, "step": 10 * epoch + 5, "train/loss": 2 - share, "train/loss_epoch": 2 - share}]
         lines += [{"epoch": epoch, "step": 10 * epoch + 10, **values}]
     return lines
 
