@@ -20,7 +20,8 @@ def moments_in_classes(rows: np.ndarray, labels: np.ndarray) -> dict[str, np.nda
     return {
         "population_std": np.sqrt(population),
         "mean_variance": np.maximum(between * sum((len(g) / n) ** 2 for g in groups) + within / n, 0),
-        "std_variance": (2 * of_means**2 / (c - 1) + 2 * ((1 - one_over_k) * within) ** 2 / (n - c)) / (4 * population),
+        "std_variance": (2 * of_means**2 / (c - 0.5) + 2 * ((1 - one_over_k) * within) ** 2 / (n - c + 0.5))
+        / (4 * population),
     }
 
 

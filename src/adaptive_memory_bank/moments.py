@@ -90,7 +90,8 @@ def _in_classes(plain: Moments, rows: Tensor, inverse: Tensor, sizes: Tensor) ->
     population = within + between.clamp(min=0)
     mean_variance = (between * (sizes / n).square().sum() + within / n).clamp(min=0)
     # Delta method: Var(std) = Var(v) / (4 v) for v = of_means + (1 - 1/K) within, of which each part, measured with f
-    # degrees of freedom, varies by 2 part^2 / f.
-    spread = 2 * of_means.square() / (c - 1) + 2 * ((1 - inverse_size) * within).square() / (n - c)
+    # degrees of freedom, varies by 2 part^2 / f. Half a degree more stands for the next order: with 4 classes of 4 it
+    # takes an excess of 25 % over the true variance down to 7 %.
+    spread = 2 * of_means.square() / (c - 0.5) + 2 * ((1 - inverse_size) * within).square() / (n - c + 0.5)
     std_variance = spread / (4 * population.clamp(min=torch.finfo(rows.dtype).tiny))
     return plain._replace(population_std=population.sqrt(), mean_variance=mean_variance, std_variance=std_variance)
