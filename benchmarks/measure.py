@@ -1,0 +1,62 @@
+"""How the benchmarks measure: interleaved rounds in one process, minimum and median, facts about the machine beside."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+Times = dict[str, dict[str, float]]
+
+
+def interleaved(cases: dict[str, Callable[[], object]], *, rounds: int, warm_up: int = 2) -> Times:
+    """Time every case once per round, so that a slow moment of the machine hits all alike; milliseconds."""
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for round_ in range(warm_up + rounds):
+        for name, case in cases.items():
+            begin = time.perf_counter()
+            case()
+            if round_ >= warm_up:
+                times[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: {"min_ms": min(found), "median_ms": statistics.median(found)} for name, found in times.items()}
+
+
+def facts(*packages: str) -> dict[str, Any]:
+    """What a reader needs to repeat a measurement."""
+    cpu = next((line for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    return {
+        "command": "python " + shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "versions": {name: metadata.version(name) for name in ("torch", *packages)},
+        "python": platform.python_version(),
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "cpu": cpu.split(":")[-1].strip(),
+    }
+
+
+def write(name: str, content: dict[str, Any]) -> Path:
+    """Write ``results/<name>.json``."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    return path
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
