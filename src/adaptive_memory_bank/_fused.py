@@ -1,0 +1,145 @@
+"""Sums over all rows of a bank, with their gradients, in one walk over cache-sized blocks.
+
+The gradient of a contrastive loss needs each row of the bank once more, weighted by a softmax whose denominator is
+known only at the end of the walk. But the denominator is one number per query: it can be divided out afterwards. So a
+block is realigned, multiplied, masked and summed up while it is in the cache, and nothing as large as the bank, nor the
+B x n similarities, ever exists. The gradient is ready when the loss is; no later enqueue can disturb it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from adaptive_memory_bank.ring import LazyRing
+
+BLOCK_BYTES = {"cpu": 2 << 20}  # of a block and its similarities: what the caches of two cores hold
+DEVICE_BLOCK_BYTES = 64 << 20  # elsewhere, launching costs more than a full cache
+SAFE_EXPONENT = 32.0  # sums of exp(+-this) over any bank are far from the ends of float32
+SMALLEST_NORM = 1e-12  # as in `torch.nn.functional.normalize`
+
+
+class Block(NamedTuple):
+    """Some rows of the bank and their logits."""
+
+    start: int
+    rows: Tensor  # (b, dim), unit length; the memory is used again for the next block
+    logits: Tensor  # (b, B), cosine similarities over temperature; likewise
+
+
+def walk(ring: LazyRing, queries: Tensor) -> Iterator[Block]:
+    """Yield the realigned rows, block by block, with their products.
+
+    Args:
+        ring: Holds the rows.
+        queries: Shape (B, dim): unit vectors over temperature.
+    """
+    largest = BLOCK_BYTES.get(queries.device.type, DEVICE_BLOCK_BYTES)
+    step = max(largest // ((ring.dim + len(queries)) * queries.element_size()), 1)
+    rows_memory, logits_memory = queries.new_empty(step, ring.dim), queries.new_empty(step, len(queries))
+    for start in range(0, ring.count, step):
+        stored = ring.rows[start : min(start + step, ring.count)].to(queries.dtype)
+        rows, logits = rows_memory[: len(stored)], logits_memory[: len(stored)]
+        torch.addcmul(ring.shift, stored, ring.scale, out=rows)
+        norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        rows.div_(norms.clamp_(min=SMALLEST_NORM))
+        torch.mm(rows, queries.T, out=logits)
+        yield Block(start, rows, logits)
+
+
+class SoftSum:
+    """Running ``sum_j exp(logit_ij)`` and ``sum_j exp(logit_ij) z_j``, per query i.
+
+    Cosine is bounded, so plain exponentials do for temperatures from 1/32. Below, everything is kept relative to the
+    largest logit so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+
+    Args:
+        queries: Shape (B, dim).
+        temperature: Bounds the logits by its inverse.
+        gradient: Whether the second sum is wanted.
+    """
+
+    def __init__(self, queries: Tensor, temperature: float, *, gradient: bool) -> None:
+        self.offset = queries.new_zeros(len(queries))
+        self.bounded = 1 / temperature <= SAFE_EXPONENT
+        if not self.bounded:
+            self.offset -= 1 / temperature
+        self.total = queries.new_zeros(len(queries))
+        self.positive = torch.zeros_like(self.total)  # a second total, for losses that keep two kinds of pairs apart
+        self.weighted = torch.zeros_like(queries) if gradient else None
+
+    def raise_offset(self, *logits: Tensor) -> None:
+        """Make room for logits (b, B), where they need it."""
+        if self.bounded:
+            return
+        offset = torch.stack([self.offset, *(some.amax(0) for some in logits if len(some))]).amax(0)
+        shrink = torch.exp(self.offset - offset)
+        self.offset = offset
+        for total in (self.total, self.positive):
+            total *= shrink
+        if self.weighted is not None:
+            self.weighted *= shrink[:, None]
+
+    def exponentials(self, logits: Tensor) -> Tensor:
+        """Turn logits (b, B) into their terms of the sum, in place."""
+        return logits.exp_() if self.bounded else logits.sub_(self.offset).exp_()
+
+    def add_weighted(self, terms: Tensor, rows: Tensor) -> None:
+        """Add terms (b, B) times rows (b, dim) to the second sum."""
+        if self.weighted is not None:
+            self.weighted.addmm_(terms.T, rows)
+
+
+class Known(torch.autograd.Function):
+    """Per-query values (B,) whose gradient (B, dim) in the queries is known already."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
+        """Pass the values on."""
+        ctx.save_for_backward(gradient)
+        return values.view_as(values)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        """Apply the chain rule."""
+        (gradient,) = ctx.saved_tensors
+        return grad_output[:, None] * gradient, None, None
+
+
+def with_gradient(queries: Tensor, values: Tensor, gradient: Tensor | None) -> Tensor:
+    """Attach a gradient, where one was wanted."""
+    if gradient is None:
+        return values
+    attached: Tensor = Known.apply(queries, values, gradient)  # type: ignore[no-untyped-call]
+    return attached
+
+
+def wants_gradient(queries: Tensor) -> bool:
+    """Whether a backward pass may follow."""
+    return torch.is_grad_enabled() and queries.requires_grad
+
+
+def log_sum_exp(ring: LazyRing, queries: Tensor, temperature: float) -> Tensor:
+    """``log sum_j exp(q_i . z_j / temperature)`` over all rows, (B,), differentiable in the unit queries.
+
+    An empty ring gives minus infinity.
+    """
+    wanted = wants_gradient(queries)
+    with torch.no_grad():
+        sums = SoftSum(queries, temperature, gradient=wanted)
+        for block in walk(ring, queries / temperature):
+            sums.raise_offset(block.logits)
+            terms = sums.exponentials(block.logits)
+            sums.total += terms.sum(0)
+            sums.add_weighted(terms, block.rows)
+        values = sums.total.log() + sums.offset
+        gradient = None
+        if sums.weighted is not None:
+            least = torch.finfo(values.dtype).tiny  # an empty ring has no gradient
+            gradient = sums.weighted / (temperature * sums.total.clamp(min=least))[:, None]
+    return with_gradient(queries, values, gradient)
