@@ -83,6 +83,18 @@ def test_equals_brute_force_on_random_rows(clustered, classes, with_gallery):
     assert 0 < ours["map@r"] < 1
 
 
+def test_float32_rows_are_ranked_as_in_float64(clustered):
+    rows, labels = clustered(3000, 300, 16)
+    rows[1000:1200] = rows[1200:1400]  # exact duplicates
+    labels[1000:1100] = labels[1200:1300]  # half of them positives, half negatives
+    # Nearly one direction: cosines crowd in [1 - 1e-3, 1], so that float32 products alone would shuffle the neighbours.
+    rows = 1 + 1e-2 * rows
+    exact, ours = score_queries(rows.double(), labels), score_queries(rows, labels)
+    assert torch.equal(ours.best_rank, exact.best_rank)
+    torch.testing.assert_close(ours.average_precision, exact.average_precision, rtol=0, atol=1e-12, equal_nan=True)
+    torch.testing.assert_close(ours.r_precision, exact.r_precision, rtol=0, atol=1e-12, equal_nan=True)
+
+
 @pytest.mark.parametrize("with_gallery", [False, True])
 def test_equals_pytorch_metric_learning(clustered, with_gallery):
     queries, labels = clustered(300, 40, 32, dtype=torch.float64)
@@ -118,11 +130,20 @@ def test_collapsed_embeddings_score_no_better_than_chance(monkeypatch, dim, bloc
     # Rescaled copies and the last bits of a float differ, as they do when a network maps everything to one direction.
     rows = one * (0.1 + 9 * torch.rand(301, 1, generator=generator))
     labels = torch.arange(301) // 7
-    for collapsed in (one.expand(301, dim), rows, -rows.half()):
+    for collapsed in (one.expand(301, dim), rows, -rows):
         metrics = retrieval_metrics(collapsed, labels, ks=(1, 10, 294))
         assert metrics["recall@1"] == metrics["recall@10"] == metrics["map@r"] == metrics["r_precision"] == 0.0
         assert metrics["recall@294"] == 0.0  # 294 negatives come first,
         assert set(score_queries(collapsed, labels).best_rank.tolist()) == {295}  # then the first positive
+
+
+@pytest.mark.parametrize("noise", [1e-6, 1e-4])
+def test_embeddings_collapsed_up_to_noise_score_at_chance(noise):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.rand(1, 64, generator=generator) + noise * torch.randn(2000, 64, generator=generator)
+    metrics = retrieval_metrics(rows, torch.arange(2000) // 10, ks=(1,))
+    # Chance is 9 / 1999 = 0.0045 with a standard deviation of 0.0015 over 2,000 queries.
+    assert metrics["recall@1"] <= 0.0045 + 3 * 0.0015
 
 
 def test_an_optimistic_ranking_would_have_called_collapse_perfect():
@@ -251,21 +272,20 @@ def test_bad_input_is_named(arguments, error, message):
         retrieval_metrics(*arguments)
 
 
+# Random rows: most queries rank their positives deep in the crowd and are scored again in float64, the costly case. A tenth
+# of the queries takes as much memory as all of them, which the benchmark scores.
 PEAK = """
 import resource, torch
 from adaptive_memory_bank.metrics import retrieval_metrics
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-rows = torch.randn(60_502, 512)
-labels = torch.randint(11_316, (60_502,))
-torch.eye(64) @ torch.eye(64)  # the libraries' own buffers
-before = peak()
-retrieval_metrics(rows, labels)
-print((peak() - before) * 1024)
+rows, labels = torch.randn(60_502, 512), torch.randint(11_316, (60_502,))
+now = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+retrieval_metrics(rows[:6_000], labels[:6_000], rows, labels)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - now)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts KiB on Linux only")
-def test_the_largest_test_set_of_the_field_takes_less_than_two_gibibytes():
+def test_the_gallery_of_stanford_online_products_takes_less_than_two_gibibytes():
     run = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
-    assert 0 < int(run.stdout) < 2 * 2**30
+    assert 2**27 < int(run.stdout) < 2 * 2**30  # above the unit rows, 118 MiB: the measurement works

@@ -10,6 +10,10 @@ from torch import Tensor
 from adaptive_memory_bank.metrics.inputs import integer_labels, positive_integer, unit_search
 from adaptive_memory_bank.metrics.similarity import largest, similarity_blocks, split, tolerance
 
+# Cosines of float32 rows are compared in float64 to this distance: wide enough for rescaled copies of one row, whose
+# rounding (eps) turns them by eps ** 2 = 1.4e-14, and narrow enough for everything that is not a copy.
+RESOLUTION = 2.0**-40
+
 
 @dataclass(frozen=True)
 class QueryScores:
@@ -64,8 +68,9 @@ def retrieval_metrics(
     `1/R * sum_{i <= R} [i-th nearest is a positive] * precision@i` (Musgrave et al., "A Metric Learning Reality Check",
     2020).
 
-    A tie is lost: a positive ranks behind every negative that is as similar to within rounding, so that collapsed
-    embeddings score no better than chance. Within rounding means 5e-6 at 512 dimensions, 1e-14 in float64.
+    A tie is lost: a positive ranks behind every negative that is as similar, so that collapsed embeddings score no
+    better than chance. Queries whose score hangs on the rounding of float32 are scored again in float64, where only
+    similarities less than 1e-12 apart are tied.
 
     Args:
         queries: (N, dim) embeddings, normalised here; half precision is raised to float32, float64 stays.
@@ -114,18 +119,37 @@ def score_queries(
         positives = _Positives(wanted, wanted, includes_self=True)
     else:
         positives = _Positives(wanted, integer_labels(gallery_labels, "gallery_labels", others), includes_self=False)
-    best_rank = torch.zeros_like(wanted)
-    precisions = torch.full((2, len(units)), torch.nan, dtype=torch.float64, device=units.device)
+    scores = torch.full((3, len(units)), torch.nan, dtype=torch.float64, device=units.device)
+    scores[0] = 0
     order = positives.queries_by_count()
-    chunks = split(order, units, others, positives.count[order])
-    slack = tolerance(units)
+    scores[:, order], won = _score(units, others, positives, order, slack=tolerance(units), progress=progress)
+    unsure = order[(scores[:, order] != won).any(dim=0)]
+    if len(unsure) and units.dtype != torch.float64:
+        units, others = unit_search(queries.double(), None if gallery is None else gallery.double())
+        scores[:, unsure], _ = _score(units, others, positives, unsure, slack=RESOLUTION, progress=progress)
+    return QueryScores(scores[0].long(), scores[1], scores[2], len(units) - 1 if others is None else len(others))
+
+
+def _score(
+    units: Tensor, others: Tensor | None, positives: "_Positives", order: Tensor, *, slack: float, progress: bool
+) -> tuple[Tensor, Tensor]:
+    """Return best rank, AP@R and R-precision, (3, len(order)), of some queries: with every tie lost, and with it won.
+
+    Similarities less than `slack` apart are tied; where both answers agree, no order within it changes them.
+    """
+    lost, won = [units.new_empty(3, 0, dtype=torch.float64)], [units.new_empty(3, 0, dtype=torch.float64)]
+    chunks, flags = split(order, units, others, positives.count[order]), units.new_empty(0, 0)
     for chunk, block in similarity_blocks(units, others, chunks, progress=progress):
         similar = positives.take_from(block, chunk)
         relevant = positives.count[chunk]
-        precisions[:, chunk] = _precisions_at_r(block, similar, relevant, slack)
-        # Last, because it overwrites the block. In floats, whose sum is several times faster than that of booleans.
-        best_rank[chunk] = 1 + block.ge_(similar[:, :1] - slack).sum(dim=1).long()
-    return QueryScores(best_rank, precisions[0], precisions[1], len(units) - 1 if others is None else len(others))
+        rivals = largest(block, int(relevant.max()))[0].flip(1).contiguous()  # the nearest negatives, ascending
+        if len(flags) < len(block):
+            flags = torch.empty_like(block)
+        for results, limits in ((lost, similar - slack), (won, similar + slack)):
+            # In floats, whose sum is several times faster than that of booleans.
+            ahead = torch.ge(block, limits[:, :1], out=flags[: len(block)]).sum(dim=1)
+            results.append(torch.cat([1 + ahead.double()[None], _precisions_at_r(rivals, limits, relevant)]))
+    return torch.cat(lost, dim=1), torch.cat(won, dim=1)
 
 
 class _Positives:
@@ -153,17 +177,15 @@ class _Positives:
         return similar.sort(dim=1, descending=True).values
 
 
-def _precisions_at_r(negatives: Tensor, similar: Tensor, relevant: Tensor, slack: float) -> Tensor:
-    """Return AP@R and R-precision, (2, b), from the similarities of negatives and (sorted) of positives.
+def _precisions_at_r(rivals: Tensor, limits: Tensor, relevant: Tensor) -> Tensor:
+    """Return AP@R and R-precision, (2, b), from what negatives must reach to come before each (sorted) positive.
 
-    The j-th positive has rank j + the number of negatives at least as similar. Only ranks up to R count, so the R most
-    similar negatives are all that is needed.
+    The j-th positive has rank j + the number of negatives that reach its limit. Only ranks up to R count, so the R most
+    similar negatives, `rivals` (ascending), are all that is needed.
     """
-    most = int(relevant.max())
-    rivals = largest(negatives, most)[0].flip(1).contiguous()  # ascending
-    limits = (similar[:, :most] - slack).contiguous()
-    ahead = most - torch.searchsorted(rivals, limits)  # (b, most)
-    place = torch.arange(1, most + 1, device=similar.device)
+    most = rivals.shape[1]
+    ahead = most - torch.searchsorted(rivals, limits[:, :most].contiguous())  # (b, most)
+    place = torch.arange(1, most + 1, device=rivals.device)
     rank = place + ahead
     hits = rank <= relevant[:, None]  # never true of the padding: its rank is at least its place
     precision = torch.where(hits, place.double() / rank, 0.0)
