@@ -272,8 +272,8 @@ def test_bad_input_is_named(arguments, error, message):
         retrieval_metrics(*arguments)
 
 
-# Random rows: most queries rank their positives deep in the crowd and are scored again in float64, the costly case. A tenth
-# of the queries takes as much memory as all of them, which the benchmark scores.
+# Random rows: most queries rank their positives deep in the crowd and are scored again in float64, the costly case.
+# A tenth of the queries takes as much memory as all of them, which the benchmark scores.
 PEAK = """
 import resource, torch
 from adaptive_memory_bank.metrics import retrieval_metrics
