@@ -52,6 +52,23 @@ def test_epochs_differ_in_order_and_draws(make):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
+def test_draws_belong_to_the_epoch(make, workers):
+    loader, reference = make(num_workers=workers), make().images
+    for epoch in (0, 2):
+        loader.set_epoch(epoch)
+        reference.set_epoch(epoch)
+        for images, _, indices in loader:
+            assert torch.equal(images, reference.batch(indices)[0])
+
+
+def test_position_is_right_after_resuming_twice(make):
+    loader = make()
+    loader.load_state_dict({"epoch": 3, "batch": 2})
+    next(iter(loader))
+    assert loader.state_dict() == {"epoch": 3, "batch": 3}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("stop", [1, 4, 6])
 def test_save_load_go_on_equals_never_having_stopped(make, workers, stop):
     whole = epochs(make(), [0, 1, 2])

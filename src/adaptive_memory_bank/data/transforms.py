@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.transforms.functional import pil_to_tensor
 
 from adaptive_memory_bank.data.base import Part
 from adaptive_memory_bank.data.images import fit_square
@@ -73,7 +72,8 @@ def square_pixels(part: Part, indices: Tensor, side: int, *, crop_pct: float = 1
     if isinstance(part.images, np.ndarray) and part.boxes is None and part.images.shape[1:3] == (side, side):
         return part.pixels(indices)
     squares = (fit_square(part.image(i), side, crop_pct) for i in indices.tolist())
-    return torch.stack([pil_to_tensor(square) for square in squares])
+    pixels = torch.from_numpy(np.stack([np.asarray(square) for square in squares]))
+    return pixels.unsqueeze(1) if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
 
 
 def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
