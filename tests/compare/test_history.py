@@ -27,7 +27,7 @@ def test_half_a_line_and_what_is_no_number_are_skipped(tmp_path):
     assert read_history(run) == {"ok": {0: 1.0}}
 
 
-def test_epochs_logged_counts_epochs_with_a_validation_value(tmp_path):
+def test_epochs_logged_counts_the_epochs_that_have_ended(tmp_path):
     assert epochs_logged(tmp_path) == 0
-    lines = ['{"epoch": 0, "val/knn": 1}', '{"epoch": 0, "val/knn": 2}', '{"epoch": 1, "train/loss": 2}']
-    assert epochs_logged(write(tmp_path, "\n".join(lines))) == 1
+    lines = ['{"epoch": 0, "train/loss_epoch": 1}', '{"epoch": 1, "train/loss_epoch": 2}', '{"epoch": 2, "val/knn": 2}']
+    assert epochs_logged(write(tmp_path, "\n".join(lines))) == 2

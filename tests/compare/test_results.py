@@ -3,17 +3,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from adaptive_memory_bank.compare.results import Run, read_details, write_json, write_results
-
-
-def test_results_json_is_the_list_of_every_runs_own_object(tmp_path, write_run):
-    write_run(tmp_path, "xbn", seed=1)
-    write_run(tmp_path, "ema", seed=0, status="failed", error="boom")
-    listed = json.loads(write_results(tmp_path).read_text())
-    assert [(entry["adapter"], entry["seed"], entry["status"]) for entry in listed] == [
-        ("ema", 0, "failed"),
-        ("xbn", 1, "complete"),
-    ]
+from adaptive_memory_bank.compare.results import Run, read_details, write_json
 
 
 def test_a_runs_own_file_wins_over_the_list_and_the_list_keeps_lost_folders(tmp_path, write_run):

@@ -67,6 +67,7 @@ RECALL_1 = Column("val/recall@1", "Recall@1", "share of queries whose nearest im
 RECALL_10 = Column(
     "val/recall@10", "Recall@10", "share of queries with an image of the same class among the nearest 10"
 )
+RECALL_8 = Column("val/recall@8", "Recall@8", "share of queries with an image of the same class among the nearest 8")
 MAP_R = Column("val/map@r", "MAP@R", "mean average precision over the R nearest, R being the size of the class")
 KNN = Column("val/knn", "kNN", "accuracy of a nearest-neighbour vote on the backbone's features")
 KNN_PROJECTED = Column("val/knn_proj", "kNN (proj.)", "the same on the projected embedding")
@@ -82,7 +83,7 @@ STEP_TIME = StepTime(
 )
 
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
-    "retrieval": (RECALL_1, RECALL_10, MAP_R, STALENESS, STEP_TIME),
+    "retrieval": (RECALL_1, RECALL_8, RECALL_10, MAP_R, STALENESS, STEP_TIME),
     "moco": (KNN, KNN_PROJECTED, STALENESS, STEP_TIME),
 }
 

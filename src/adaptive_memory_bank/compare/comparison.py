@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .columns import Column, columns_of
+from .columns import RECALL_8, RECALL_10, Column, columns_of
 from .results import RESULT_FILE, RESULTS_FILE, Run, read_details, read_json_object
 
 PLAN_FILE = "compare.json"
@@ -58,10 +58,9 @@ class Section:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns for which some run has a value."""
-        return tuple(
-            column for column in columns_of(self.task) if any(column.chosen(run) is not None for run in self.runs)
-        )
+        """The columns for which some run has a value; Recall@8 stands in on sets that are not scored at 10."""
+        known = [c for c in columns_of(self.task) if any(c.chosen(run) is not None for run in self.runs)]
+        return tuple(column for column in known if column is not RECALL_8 or RECALL_10 not in known)
 
     @property
     def column(self) -> Column:
@@ -81,6 +80,20 @@ class Section:
         alone = {Condition(run.batch_size, None) for run in self.runs if run.batch_size not in batch_sizes}
         return sorted(with_memory | alone, key=lambda at: (at.batch_size or 0, at.memory or 0))
 
+    def describe(self, at: Condition) -> str:
+        """Name a condition with what all its runs share, also where the grid does not vary it."""
+        runs = [run for name in self.names for run in self.of(name, at)]
+        batch = _shared(runs, "batch_size") if at.batch_size is None else None
+        memory = _shared([run for run in runs if run.adapter != "none"], "memory_size") if at.memory is None else None
+        epochs = _shared(runs, "epochs")
+        parts = (
+            str(at),
+            batch and f"batch {batch}",
+            memory and f"memory {show_memory(memory)}",
+            epochs and f"{epochs} epoch{'s' * (epochs != 1)}",
+        )
+        return ", ".join(part for part in parts if part)
+
     def of(self, name: str, at: Condition | None = None) -> list[Run]:
         """List the runs of a variant, at one condition or at all."""
         runs = [run for run in self.runs if run.name == name]
@@ -93,6 +106,12 @@ class Section:
         read = column.chosen if pick == "chosen" else column.last
         found = {run.seed: read(run) for run in self.of(name, at) if run.is_complete}
         return {seed: value for seed, value in sorted(found.items()) if value is not None}
+
+
+def _shared(runs: Iterable[Run], key: str) -> Any:
+    """The value that all runs have, or None."""
+    values = {run.details.get(key) for run in runs}
+    return values.pop() if len(values) == 1 else None
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,9 @@ def read_history(run: Path) -> dict[str, Curve]:
 
 
 def epochs_logged(run: Path) -> int:
-    """Count the epochs for which a run has logged a validation value: how far it is."""
-    epochs = set()
-    for line in _lines(run / "metrics.jsonl"):
-        if is_number(line.get("epoch")) and any(name.startswith("val/") for name in line):
-            epochs.add(line["epoch"])
-    return len(epochs)
+    """Count the epochs a run has behind it."""
+    ended = (line for line in _lines(run / "metrics.jsonl") if "train/loss_epoch" in line)
+    return max((int(line["epoch"]) + 1 for line in ended if is_number(line.get("epoch"))), default=0)
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -103,13 +103,6 @@ def read_details(out: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def write_results(out: Path) -> Path:
-    """Merge every run's own object into `<out>/results.json` and return its path."""
-    path = out / RESULTS_FILE
-    write_json(path, list(read_details(out).values()))
-    return path
-
-
 def write_json(path: Path, content: object) -> None:
     """Write JSON so that a reader, or a crash, never sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,7 @@ def _table(section: Section, at: Condition) -> Table:
         said = [section.published.get(name) for name in names]
         columns.append(("published %", [Cell(MISSING if value is None else f"{value:.2f}") for value in said]))
     columns.append(("seeds", [Cell(_seeds(section, name, at)) for name in names]))
-    title = f"{section.title}, {at}" if str(at) else section.title
+    title = ": ".join(filter(None, (section.title, section.describe(at))))
     return Table(
         printable(title), tuple(heading for heading, _ in columns), tuple(zip(*(c for _, c in columns), strict=True))
     )

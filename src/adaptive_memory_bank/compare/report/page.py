@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -152,15 +151,3 @@ class _Charts:
 def _code(text: str) -> Markup:
     """Escape a sentence and set what stands in backticks as code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
-
-
-def report(runs: Sequence[Path | str], out: Path | str | None = None) -> Path:
-    """Write the report of the runs below some folders.
-
-    Args:
-        runs: Folders of runs.
-        out: File to write; default: `report.html` in the first folder.
-    """
-    from ..comparison import read_comparison
-
-    return write_report(read_comparison(runs), Path(out) if out else Path(runs[0]) / "report.html")

@@ -1,0 +1,121 @@
+"""What a comparison can be told."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+ADAPTERS = ("none", "identity", "xbn", "ema", "axbn", "auto")
+TaskName = Literal["retrieval", "moco"]
+
+
+@dataclass
+class Variant:
+    """One thing to compare: a name and the trainer's options that make it.
+
+    Args:
+        name: What it is called in tables.
+        options: Options of the trainer, e.g. `{adapter: identity, batch_weight: 1}`.
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Setting:
+    """One table: runs that are compared with each other, usually those on one data set.
+
+    Args:
+        name: What it is called.
+        options: Options of the trainer for all its runs, e.g. `{data: sop, memory: 0.5}`.
+        variants: Further options for some variants here, by the variant's name.
+        published: Values of the deciding metric that others have published, in percent, by the variant's name.
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    published: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class CompareConfig:
+    """A comparison: every variant, in every setting, with every batch size and memory size, for every seed.
+
+    Args:
+        task: Which trainer.
+        data: Dataset; default: the trainer's own.
+        adapters: What to compare, where `variants` does not say more.
+        variants: What to compare, with names and options of the trainer; in place of `adapters`.
+        settings: Several data sets or protocols at once; in place of `data`.
+        seeds: Of the repetitions; the same seeds for every variant, so that they can be paired.
+        batch_sizes: Batch sizes of the grid; default: the trainer's own.
+        memories: Memory sizes of the grid, as shares of the training set or as rows; default: the trainer's own.
+        options: Options of the trainer for every run.
+        reference: Name of the variant that the others are held against; default: the first with plain memory.
+        title: Headline of the report.
+        jobs: Trainings at a time; default: one per core, or per GPU where there are any.
+        out: Folder for everything.
+    """
+
+    task: TaskName = "retrieval"
+    data: str | None = None
+    adapters: list[str] = field(default_factory=lambda: list(ADAPTERS))
+    variants: list[Variant] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=lambda: [0, 1])
+    batch_sizes: list[int] = field(default_factory=list)
+    memories: list[float] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    reference: str | None = None
+    title: str | None = None
+    jobs: int | None = None
+    out: str = "runs"
+
+
+def check_compare(config: CompareConfig) -> None:
+    """Check what can be checked without the trainers.
+
+    Raises:
+        ValueError: Naming the option and what it should be.
+    """
+    _check_list("adapters", config.adapters)
+    _check_list("seeds", config.seeds)
+    for name in ("batch_sizes", "memories"):
+        _check_list(name, getattr(config, name), may_be_empty=True)
+    _check_list("variants", [variant.name for variant in config.variants], may_be_empty=True)
+    _check_list("settings", [setting.name for setting in config.settings], may_be_empty=True)
+    if config.jobs is not None and config.jobs < 1:
+        raise ValueError(f"`jobs` must be a positive integer, got {config.jobs}.")
+    names = [variant.name for variant in variants_of(config)]
+    if config.reference is not None and config.reference not in names:
+        raise ValueError(f"`reference` must be one of {', '.join(names)}, got {config.reference!r}.")
+    for setting in config.settings:
+        unknown = [name for name in (*setting.variants, *setting.published) if name not in names]
+        if unknown:
+            raise ValueError(f"`settings` {setting.name!r} must speak of {', '.join(names)}, got {unknown[0]!r}.")
+
+
+def _check_list(name: str, values: list[Any], *, may_be_empty: bool = False) -> None:
+    if not values and not may_be_empty:
+        raise ValueError(f"`{name}` must hold at least one entry, got [].")
+    repeated = [value for index, value in enumerate(values) if value in values[:index]]
+    if repeated:
+        raise ValueError(f"`{name}` must not repeat entries, got {repeated[0]!r} twice.")
+
+
+def variants_of(config: CompareConfig) -> list[Variant]:
+    """The variants, adapters being the simple case."""
+    return config.variants or [Variant(adapter, {"adapter": adapter}) for adapter in config.adapters]
+
+
+def settings_of(config: CompareConfig, default_data: str) -> list[Setting]:
+    """The settings, one data set being the simple case."""
+    data = config.data or str(config.options.get("data", default_data))
+    return config.settings or [Setting(data, {"data": data})]
+
+
+def usable_cores() -> int:
+    """Cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
