@@ -7,7 +7,7 @@ from adaptive_memory_bank.data.images import EXTENSIONS
 from adaptive_memory_bank.data.listing import Classes, Rows
 from adaptive_memory_bank.data.source import Source
 
-KS = (1, 2, 4, 8)
+KS = (1, 10, 100)
 LAYOUT = "Expected `train/<class>/*` and `test/<class>/*`, or one tree `<class>/*` of at least two classes."
 
 
@@ -47,4 +47,4 @@ def _read(folders: list[Path]) -> Rows:
     return rows
 
 
-SOURCE = Source("folder", load, "yours", "yours", "train/ and test/, or by class", "Recall@1,2,4,8", takes_path=True)
+SOURCE = Source("folder", load, "yours", "yours", "train/ and test/, or by class", "Recall@1,10,100", takes_path=True)

@@ -24,6 +24,7 @@ _POINTS = 24  # per stroke: where the pen is sampled
 _WOBBLE = 0.04  # of the control points: a writer's hand, in units of half the image
 _TILT, _SHIFT, _SMALL = 0.24, 0.11, 0.65  # of the page: angle and shear, place, least size
 _CHUNK = 1024
+KS = (1, 10, 100)
 
 _Array = np.ndarray[Any, Any]
 
@@ -63,7 +64,7 @@ def glyphs(
         characters = _characters(random, count).repeat(images_per_class, axis=0)
         parts.append(Part(_draw(random, characters), labels, class_names=names))
     train, query = parts
-    return RetrievalData("glyphs", train, query, None, ks=(1, 2, 4, 8), gray=True, image_size=SIDE)
+    return RetrievalData("glyphs", train, query, None, ks=KS, gray=True, image_size=SIDE)
 
 
 def _characters(random: np.random.Generator, count: int) -> _Array:
@@ -135,4 +136,4 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     return glyphs(seed=seed)
 
 
-SOURCE = Source("glyphs", load, "6,000 + 3,000", "300 + 150", "unseen classes", recall((1, 2, 4, 8)))
+SOURCE = Source("glyphs", load, "6,000 + 3,000", "300 + 150", "unseen classes", recall(KS))

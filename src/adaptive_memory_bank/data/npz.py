@@ -13,7 +13,7 @@ from adaptive_memory_bank.data.base import Part, RetrievalData
 from adaptive_memory_bank.data.listing import Classes
 from adaptive_memory_bank.data.source import Source
 
-KS = (1, 2, 4, 8)
+KS = (1, 10, 100)
 NEEDED = ("train_images", "train_labels", "test_images", "test_labels")
 
 _Array = np.ndarray[Any, Any]
@@ -84,4 +84,4 @@ def _part(images: _Array, labels: _Array, classes: Classes, what: str) -> Part:
         raise ValueError(f"{what}: {error}") from error
 
 
-SOURCE = Source("npz", load, "yours", "yours", "by its labels", "Recall@1,2,4,8 or kNN", takes_path=True)
+SOURCE = Source("npz", load, "yours", "yours", "by its labels", "Recall@1,10,100 or kNN", takes_path=True)

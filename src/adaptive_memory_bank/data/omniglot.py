@@ -6,7 +6,7 @@ from adaptive_memory_bank.data.base import RetrievalData
 from adaptive_memory_bank.data.listing import Classes, Rows, find_tree
 from adaptive_memory_bank.data.source import Source, recall
 
-KS = (1, 2, 4, 8)
+KS = (1, 10, 100)
 FOLDERS = ("omniglot-py",)
 
 
