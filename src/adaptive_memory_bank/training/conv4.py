@@ -42,6 +42,12 @@ def _block(inputs: int, outputs: int) -> nn.Sequential:
 
 
 @register_model
+def conv4_32(pretrained: bool = False, **options: Any) -> Conv4:
+    """`conv4` with 32 channels: a quarter of the arithmetic, for one CPU thread."""
+    return conv4(pretrained, **{"width": 32, **options})
+
+
+@register_model
 def conv4(pretrained: bool = False, **options: Any) -> Conv4:
     """The small Omniglot network (Vinyals et al., "Matching Networks for One Shot Learning", 2016)."""
     if pretrained:
