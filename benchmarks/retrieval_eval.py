@@ -172,7 +172,11 @@ def main() -> None:
     report = {
         "command": " ".join(["python", "benchmarks/retrieval_eval.py", *sys.argv[1:]]),
         "setting": {key: value for key, value in vars(options).items() if key not in ("out", "peak")} | {"ks": KS},
-        "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "machine": {
+            "processor": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+            "load_average": os.getloadavg(),  # above the threads: others were at work, trust the ratios only
+        },
         "versions": {name: version(name) for name in ("torch", "faiss-cpu", "pytorch-metric-learning")},
         "metrics": results["ours"],
         "contestants": lines,
