@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
-from .config import ADAPTERS, CompareConfig
+from .config import ADAPTERS, CompareConfig, Setting, Variant
 from .plan import KINDS, OWN_FIELDS
 
 _LISTS: dict[str, tuple[type, list[Any], str]] = {
@@ -50,6 +50,8 @@ def find_task(arguments: Sequence[str]) -> Any:
 def to_compare_config(options: Any) -> CompareConfig:
     """What was parsed, the trainer's options in their place."""
     values = {field.name: getattr(options, field.name) for field in fields(CompareConfig)}
+    values["variants"] = [Variant(**variant.as_dict()) for variant in options.variants]
+    values["settings"] = [Setting(**setting.as_dict()) for setting in options.settings]
     names = (field.name for field in fields(KINDS[options.task]) if field.name not in _TAKEN)
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return CompareConfig(**{**values, "options": {**values["options"], **given}})
