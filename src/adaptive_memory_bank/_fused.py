@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from adaptive_memory_bank.ring import LazyRing
 
-BLOCK_BYTES = {"cpu": 2 << 20}  # of a block and its similarities: what the caches of two cores hold
+BLOCK_BYTES = {"cpu": 4 << 20}  # of a block and its similarities: what the caches of two cores hold
 DEVICE_BLOCK_BYTES = 64 << 20  # elsewhere, launching costs more than a full cache
 SAFE_EXPONENT = 32.0  # sums of exp(+-this) over any bank are far from the ends of float32
 SMALLEST_NORM = 1e-12  # as in `torch.nn.functional.normalize`
@@ -31,24 +31,32 @@ class Block(NamedTuple):
     logits: Tensor  # (b, B), cosine similarities over temperature; likewise
 
 
+def rows_per_block(ring: LazyRing, queries: Tensor) -> int:
+    """How many rows fit the cache together with their logits."""
+    largest = BLOCK_BYTES.get(queries.device.type, DEVICE_BLOCK_BYTES)
+    return max(largest // ((ring.dim + len(queries)) * queries.element_size()), 1)
+
+
+def unit_rows(ring: LazyRing, stored: Tensor, out: Tensor | None = None) -> Tensor:
+    """Realign stored rows (b, dim) and give them unit length."""
+    rows = torch.addcmul(ring.shift, stored.to(ring.scale.dtype), ring.scale, out=out)
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows.mul_(norms.clamp_(min=SMALLEST_NORM).reciprocal_())
+
+
 def walk(ring: LazyRing, queries: Tensor) -> Iterator[Block]:
-    """Yield the realigned rows, block by block, with their products.
+    """Yield the rows block by block, with their products.
 
     Args:
         ring: Holds the rows.
         queries: Shape (B, dim): unit vectors over temperature.
     """
-    largest = BLOCK_BYTES.get(queries.device.type, DEVICE_BLOCK_BYTES)
-    step = max(largest // ((ring.dim + len(queries)) * queries.element_size()), 1)
+    step = rows_per_block(ring, queries)
     rows_memory, logits_memory = queries.new_empty(step, ring.dim), queries.new_empty(step, len(queries))
     for start in range(0, ring.count, step):
-        stored = ring.rows[start : min(start + step, ring.count)].to(queries.dtype)
-        rows, logits = rows_memory[: len(stored)], logits_memory[: len(stored)]
-        torch.addcmul(ring.shift, stored, ring.scale, out=rows)
-        norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        rows.div_(norms.clamp_(min=SMALLEST_NORM))
-        torch.mm(rows, queries.T, out=logits)
-        yield Block(start, rows, logits)
+        stored = ring.rows[start : min(start + step, ring.count)]
+        rows = unit_rows(ring, stored, out=rows_memory[: len(stored)])
+        yield Block(start, rows, torch.mm(rows, queries.T, out=logits_memory[: len(stored)]))
 
 
 class SoftSum:
@@ -61,37 +69,48 @@ class SoftSum:
         queries: Shape (B, dim).
         temperature: Bounds the logits by its inverse.
         gradient: Whether the second sum is wanted.
+
+    Attributes:
+        nothing: A logit that adds nothing. Minus infinity, and whatever has a subnormal exponential, would take exp's
+            slow path, which costs more than all else on the similarities together.
     """
 
     def __init__(self, queries: Tensor, temperature: float, *, gradient: bool) -> None:
         self.offset = queries.new_zeros(len(queries))
         self.bounded = 1 / temperature <= SAFE_EXPONENT
+        self.nothing = -300.0 if queries.dtype == torch.float64 else -72.0
         if not self.bounded:
             self.offset -= 1 / temperature
+            self.nothing = -torch.inf
         self.total = queries.new_zeros(len(queries))
-        self.positive = torch.zeros_like(self.total)  # a second total, for losses that keep two kinds of pairs apart
         self.weighted = torch.zeros_like(queries) if gradient else None
 
-    def raise_offset(self, *logits: Tensor) -> None:
-        """Make room for logits (b, B), where they need it."""
-        if self.bounded:
-            return
-        offset = torch.stack([self.offset, *(some.amax(0) for some in logits if len(some))]).amax(0)
+    def add(self, block: Block) -> None:
+        """Count a block in; its logits are used up."""
+        terms = block.logits
+        if not self.bounded:
+            self._raise_offset(terms)
+            terms -= self.offset
+        terms.exp_()
+        self.total += terms.sum(0)
+        if self.weighted is not None:
+            self.weighted.addmm_(terms.T, block.rows)
+
+    def _raise_offset(self, logits: Tensor) -> None:
+        offset = torch.maximum(self.offset, logits.amax(0))
         shrink = torch.exp(self.offset - offset)
         self.offset = offset
-        for total in (self.total, self.positive):
-            total *= shrink
+        self.total *= shrink
         if self.weighted is not None:
             self.weighted *= shrink[:, None]
 
-    def exponentials(self, logits: Tensor) -> Tensor:
-        """Turn logits (b, B) into their terms of the sum, in place."""
-        return logits.exp_() if self.bounded else logits.sub_(self.offset).exp_()
+    def log(self) -> Tensor:
+        """Logarithm of the first sum, (B,)."""
+        return self.total.log() + self.offset
 
-    def add_weighted(self, terms: Tensor, rows: Tensor) -> None:
-        """Add terms (b, B) times rows (b, dim) to the second sum."""
-        if self.weighted is not None:
-            self.weighted.addmm_(terms.T, rows)
+    def over(self, log_total: Tensor) -> Tensor | None:
+        """The second sum divided by a total (B,) given as its logarithm, (B, dim)."""
+        return None if self.weighted is None else self.weighted * (self.offset - log_total).exp()[:, None]
 
 
 class Known(torch.autograd.Function):
@@ -133,13 +152,7 @@ def log_sum_exp(ring: LazyRing, queries: Tensor, temperature: float) -> Tensor:
     with torch.no_grad():
         sums = SoftSum(queries, temperature, gradient=wanted)
         for block in walk(ring, queries / temperature):
-            sums.raise_offset(block.logits)
-            terms = sums.exponentials(block.logits)
-            sums.total += terms.sum(0)
-            sums.add_weighted(terms, block.rows)
-        values = sums.total.log() + sums.offset
-        gradient = None
-        if sums.weighted is not None:
-            least = torch.finfo(values.dtype).tiny  # an empty ring has no gradient
-            gradient = sums.weighted / (temperature * sums.total.clamp(min=least))[:, None]
-    return with_gradient(queries, values, gradient)
+            sums.add(block)
+        values = sums.log()
+        mean_row = sums.over(values) if ring.count else sums.weighted
+    return with_gradient(queries, values, None if mean_row is None else mean_row / temperature)

@@ -37,9 +37,9 @@ class MemorySupConLoss(_MemoryLoss):
 
     A step realigns the bank to the batch, enqueues the batch, and compares each query i with all rows j but itself:
     ``log sum_(j kept) exp(s_ij / t) - mean_(j kept, positive) s_ij / t``, averaged over the queries for which this is
-    above 0; ``s`` is cosine similarity. Mining keeps positives farther and negatives nearer than a margin, in Euclidean
-    distance of unit vectors. With the ``identity`` adapter this is pytorch-metric-learning's
-    ``CrossBatchMemory(SupConLoss(), miner=PairMarginMiner())``, in value and gradient.
+    above 0; ``s`` is cosine similarity, 0 for a row of zeros. Mining keeps positives farther and negatives nearer than
+    a margin, in Euclidean distance of unit vectors: ``d^2 = 2 - 2 s``. With the ``identity`` adapter this is
+    pytorch-metric-learning's ``CrossBatchMemory(SupConLoss(), miner=PairMarginMiner())``, in value and gradient.
 
     The gradient is computed along with the loss, so a later enqueue cannot disturb it, and cannot be differentiated
     again. A batch with rows that are not finite has loss NaN; the bank leaves them out. In ``eval()`` mode the bank is
@@ -100,6 +100,8 @@ class MemorySupConLoss(_MemoryLoss):
             The loss, a scalar.
         """
         check_rows("queries", queries, self.bank.ring)
+        if labels is None:
+            raise TypeError("`labels` must be a tensor of integers, got None.")
         self.bank._check(queries, labels)
         self.bank._check_labelled(labels)
         if self.training:

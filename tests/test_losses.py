@@ -1,0 +1,392 @@
+"""MemorySupConLoss, against pytorch-metric-learning and against loops."""
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from pytorch_metric_learning.losses import CrossBatchMemory, SupConLoss
+from pytorch_metric_learning.miners import PairMarginMiner
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from adaptive_memory_bank import AdaptiveMemoryBank, _fused
+from adaptive_memory_bank.losses import MemorySupConLoss, Pairs
+from distributed_losses import SIZES, batch, work
+
+
+@pytest.fixture(autouse=True, params=["one block", "many blocks"])
+def blocks(request, monkeypatch):
+    if request.param == "many blocks":
+        monkeypatch.setitem(_fused.BLOCK_BYTES, "cpu", 7 * 4 * (6 + 8))
+
+
+def make(size, dim=6, adapter="identity", dtype=torch.float32, **options):
+    return MemorySupConLoss(AdaptiveMemoryBank(size, dim, adapter, dtype=dtype), **options)
+
+
+def pml(size, dim=6, temperature=0.1, miner=None):
+    return CrossBatchMemory(SupConLoss(temperature), dim, size, miner=miner)
+
+
+def random_batch(step, count=8, dim=6, classes=4):
+    """Unnormalised, with a common mean, so that the miner keeps some pairs of either kind."""
+    generator = torch.Generator().manual_seed(step)
+    rows = 0.7 + torch.randn(count, dim, generator=generator)
+    return rows, torch.randint(0, classes, (count,), generator=generator)
+
+
+def value_and_gradient(loss, rows, labels):
+    leaf = rows.clone().requires_grad_()
+    value = loss(leaf, labels)
+    value.backward()
+    return value.detach(), leaf.grad
+
+
+def assert_equal_step(ours, theirs, rows, labels, rtol=1e-5):
+    (value, gradient), (expected, expected_gradient) = (value_and_gradient(x, rows, labels) for x in (ours, theirs))
+    torch.testing.assert_close(value, expected, rtol=rtol, atol=1e-7)
+    assert (gradient - expected_gradient).norm() <= rtol * expected_gradient.norm() + 1e-7
+    return value
+
+
+def naive(queries, labels, rows, row_labels, slots, temperature=0.1, pos_margin=0.2, neg_margin=0.8, mine=True):
+    """The loss in loops, from the formula: one query, one row at a time."""
+    losses = []
+    for query, label, slot in zip(F.normalize(queries, dim=1), labels, slots, strict=True):
+        positives, kept = [], []
+        for j, (row, row_label) in enumerate(zip(F.normalize(rows, dim=1), row_labels, strict=True)):
+            distance, logit = (query - row).detach().norm(), query @ row / temperature
+            if row_label == label and j != slot and (not mine or distance > pos_margin):
+                positives.append(logit)
+                kept.append(logit)
+            if row_label != label and (not mine or distance < neg_margin):
+                kept.append(logit)
+        if positives:
+            losses.append(torch.stack(kept).logsumexp(0) - torch.stack(positives).mean())
+    losses = [loss for loss in losses if loss > 0]
+    return torch.stack(losses).mean() if losses else (queries * 0).sum()
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 0.02])  # 0.02: exponentials that need an offset
+@pytest.mark.parametrize("miner", [PairMarginMiner(0.2, 0.8), None])
+def test_equals_pml_in_value_and_gradient_while_filling_and_around_the_ring(miner, temperature):
+    ours = make(37, temperature=temperature, mine=miner is not None)
+    theirs = pml(37, temperature=temperature, miner=miner)
+    for step in range(14):
+        value = assert_equal_step(ours, theirs, *random_batch(step))
+        assert value > 0
+        assert min(ours.last_pairs) > 0
+
+
+@pytest.mark.parametrize("margins", [(0.0, 2.0), (0.5, 1.2), (1.5, 0.6), (-1.0, 3.0), (0.2, -1.0)])
+def test_equals_pml_for_other_margins_and_counts_the_same_pairs(margins):
+    miner = PairMarginMiner(*margins)
+    ours = make(20, pos_margin=margins[0], neg_margin=margins[1])
+    theirs, counted = pml(20, miner=miner), 0
+    for step in range(6):
+        rows, labels = random_batch(step)
+        counted += assert_equal_step(ours, theirs, rows, labels) > 0
+        own = len(rows) if margins[0] < 0 else 0  # those PML removes after the miner has counted
+        assert ours.last_pairs == Pairs(miner.num_pos_pairs - own, miner.num_neg_pairs) or margins[0] == 0.0
+    assert counted or margins[1] < 0
+
+
+def test_in_double_precision_equals_pml_far_closer():
+    ours, theirs = make(37, dtype=torch.float64), pml(37, miner=PairMarginMiner()).double()
+    for step in range(8):
+        rows, labels = random_batch(step)
+        assert_equal_step(ours, theirs, rows.double(), labels, rtol=1e-11)
+
+
+CORNERS = {
+    "no positives": ([0, 1, 2, 3], None),
+    "no negatives": ([5, 5, 5, 5], None),
+    "one query without positives": ([0, 0, 1, 1, 2], None),
+    "one kind of pair each at most": ([0, 0], None),
+    "duplicated rows": ([0, 0, 1, 1, 0, 1], [0, 0, 1, 1, 2, 2]),
+    "large labels": ([-(2**40), 2**40, 2**40, -(2**40)], None),
+}
+
+
+@pytest.mark.parametrize("miner", [PairMarginMiner(0.2, 0.8), None])
+@pytest.mark.parametrize("corner", CORNERS)
+def test_equals_pml_in_corner_cases(corner, miner):
+    labels, repeats = CORNERS[corner]
+    rows = random_batch(3, count=len(labels))[0]
+    if repeats is not None:
+        rows = rows[repeats]
+    ours, theirs = make(12, mine=miner is not None), pml(12, miner=miner)
+    for step in range(4):
+        batch_rows = rows + 0.1 * step
+        leaf, expected_leaf = batch_rows.clone().requires_grad_(), batch_rows.clone().requires_grad_()
+        value, expected = ours(leaf, torch.tensor(labels)), theirs(expected_leaf, torch.tensor(labels))
+        value.backward()
+        expected.backward()
+        torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(leaf.grad, expected_leaf.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_rows_of_zeros_have_cosine_zero_as_in_pml():
+    ours, theirs = make(12, mine=False), pml(12)
+    for step in range(4):
+        rows, labels = random_batch(step)
+        rows[1] = 0
+        assert_equal_step(ours, theirs, rows, labels)
+
+
+def test_one_positive_and_one_negative_give_zero_as_in_pml():
+    rows = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.9, 0.4]])
+    for labels in (torch.tensor([0, 0]), torch.tensor([0, 1])):
+        ours, theirs = make(5, dim=2, mine=False), pml(5, dim=2)
+        assert_equal_step(ours, theirs, rows[:2], labels)
+    ours, theirs = make(5, dim=2, mine=False).eval(), SupConLoss(0.1)
+    ours.bank.enqueue(rows[1:], torch.tensor([0, 1]))
+    query, label = rows[:1].clone().requires_grad_(), torch.tensor([0])
+    assert ours(query, label) == 0 == theirs(query, label, ref_emb=rows[1:], ref_labels=torch.tensor([0, 1]))
+    assert ours.last_pairs == (1, 1)
+
+
+def test_known_value():
+    """At temperature 1, (1, 0) has positive (0, 1) and negative (-1, 0): log(e^0 + e^-1) - 0; (0, 1) has positive
+    (1, 0) and negative (-1, 0): log(e^0 + e^0) - 0; (-1, 0) has no positive."""
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    value = make(4, dim=2, temperature=1.0, mine=False)(rows, torch.tensor([0, 0, 1]))
+    expected = (torch.tensor(1 + torch.e**-1).log() + torch.tensor(2.0).log()) / 2
+    torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize("adapter", ["axbn", "xbn", "ema", "auto"])
+@pytest.mark.parametrize("mine", [True, False])
+def test_compares_with_the_realigned_rows(adapter, mine):
+    ours = make(21, adapter=adapter, mine=mine, dtype=torch.float64)
+    for step in range(7):
+        rows, labels = random_batch(step)
+        rows = rows.double() * (1 + step) + step
+        value, gradient = value_and_gradient(ours, rows, labels)
+        leaf, bank = rows.clone().requires_grad_(), ours.bank
+        expected = naive(leaf, labels, bank.embeddings, bank.labels, bank.last_slots, mine=mine)
+        expected.backward()
+        torch.testing.assert_close(value, expected.detach())
+        torch.testing.assert_close(gradient, leaf.grad)
+
+
+def test_a_batch_larger_than_the_bank_leaves_its_newest_rows_and_all_are_compared():
+    ours = make(5, dtype=torch.float64, mine=False)
+    for step in range(3):
+        rows, labels = random_batch(step)
+        value = ours(rows.double(), labels)
+        expected = naive(
+            rows.double(), labels, rows[-5:].double(), labels[-5:], [-1, -1, -1, 0, 1, 2, 3, 4], mine=False
+        )
+        torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize("miner", [PairMarginMiner(0.2, 0.8), None])
+def test_a_memory_of_one_batch_is_the_loss_within_the_batch_but_for_gradients_of_the_references(miner):
+    rows, labels = random_batch(0)
+    pairs = miner(rows, labels) if miner else None
+    torch.testing.assert_close(make(8, mine=miner is not None)(rows, labels), SupConLoss(0.1)(rows, labels, pairs))
+
+
+@pytest.mark.parametrize("miner", [PairMarginMiner(0.2, 0.8), None])
+def test_batch_weight_adds_the_loss_within_the_batch(miner):
+    ours, theirs = make(30, mine=miner is not None, batch_weight=0.5), pml(30, miner=miner)
+
+    def with_batch(queries, labels):
+        pairs = miner(queries, labels) if miner else None
+        return theirs(queries, labels) + 0.5 * SupConLoss(0.1)(queries, labels, pairs)
+
+    for step in range(6):
+        rows, labels = random_batch(step)
+        labels[0] = 100 + step  # one query without positives
+        assert_equal_step(ours, with_batch, rows, labels)
+
+
+def test_two_forwards_then_one_backward():
+    together, apart = make(10, adapter="axbn"), make(10, adapter="axbn")
+    leaves, losses = [], []
+    for step in range(4):
+        rows, labels = random_batch(step)
+        leaves.append(rows.clone().requires_grad_())
+        losses.append(together(leaves[-1], labels))
+    sum(losses).backward()
+    for step, leaf in enumerate(leaves):
+        assert torch.equal(leaf.grad, value_and_gradient(apart, *random_batch(step))[1])
+
+
+def test_gradient_is_that_of_finite_differences():
+    ours = make(16, dtype=torch.float64, batch_weight=1.0).eval()
+    ours.bank.enqueue(random_batch(0, count=16)[0].double(), random_batch(0, count=16)[1])
+    rows, labels = random_batch(1)
+    assert torch.autograd.gradcheck(lambda queries: ours(queries, labels), rows.double().requires_grad_())
+
+
+def test_queries_that_are_not_finite_give_nan_and_leave_the_bank_clean():
+    ours, clean = make(20, mine=False), make(20, mine=False)
+    rows, labels = random_batch(0)
+    for value in (torch.nan, torch.inf):
+        broken = rows.clone()
+        broken[2, 1] = value
+        loss, gradient = value_and_gradient(ours, broken, labels)
+        assert loss.isnan()
+        assert gradient.isnan().any()
+        keep = torch.arange(8) != 2
+        clean(rows[keep], labels[keep])
+        assert ours.last_pairs == clean.last_pairs
+    assert ours.bank.embeddings.isfinite().all()
+    assert ours(rows, labels).isfinite()
+
+
+def test_queries_without_pairs_and_an_empty_bank_give_zero_and_gradient_zero():
+    for temperature in (0.1, 0.01):
+        value, gradient = value_and_gradient(make(9, temperature=temperature).eval(), *random_batch(0))
+        assert value == 0
+        assert gradient.eq(0).all()
+    loss = make(9, temperature=0.01)
+    rows = torch.eye(6)
+    rows[5] = rows[4] + 0.3 * rows[3]  # the only pair; all others are at a distance of about sqrt(2)
+    labels = torch.tensor([0, 1, 2, 3, 4, 4])
+    _, gradient = value_and_gradient(loss, rows, labels)
+    assert gradient.isfinite().all()
+    assert loss.last_pairs == (2, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_queries_of_any_precision_are_compared_at_the_precision_of_the_bank(dtype):
+    ours, exact = make(20, adapter="xbn"), make(20, adapter="xbn")
+    for step in range(4):
+        rows, labels = random_batch(step)
+        value, gradient = value_and_gradient(ours, rows.to(dtype), labels)
+        expected, expected_gradient = value_and_gradient(exact, rows.to(dtype).float(), labels)
+        assert torch.equal(value, expected)
+        assert gradient.dtype == dtype
+        assert torch.equal(gradient, expected_gradient.to(dtype))
+
+
+def test_autocast_changes_nothing():
+    ours, plain = make(20, adapter="xbn", batch_weight=1.0), make(20, adapter="xbn", batch_weight=1.0)
+    for step in range(4):
+        rows, labels = random_batch(step)
+        leaf = rows.clone().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = ours(leaf, labels)
+        value.backward()  # outside, as PyTorch asks for
+        expected, expected_gradient = value_and_gradient(plain, rows, labels)
+        assert torch.equal(value, expected)
+        assert torch.equal(leaf.grad, expected_gradient)
+
+
+def test_a_bank_in_half_precision_is_read_as_it_is_stored():
+    ours = make(20, adapter="xbn", dtype=torch.bfloat16)
+    for step in range(4):
+        rows, labels = random_batch(step)
+        value, bank = ours(rows, labels), ours.bank
+        torch.testing.assert_close(value, naive(rows, labels, bank.embeddings, bank.labels, bank.last_slots))
+
+
+def test_without_gradients_the_value_is_the_same():
+    ours, plain = make(20), make(20)
+    for step in range(3):
+        rows, labels = random_batch(step)
+        with torch.no_grad():
+            value = ours(rows.requires_grad_(), labels)
+        assert not value.requires_grad
+        assert torch.equal(value, plain(rows, labels).detach())
+
+
+def test_eval_mode_leaves_the_bank_as_it_is():
+    ours = make(20, adapter="axbn")
+    ours(*random_batch(0))
+    before = ours.bank.embeddings
+    value, gradient = value_and_gradient(ours.eval(), *random_batch(1))
+    assert value > 0
+    assert gradient.ne(0).any()
+    assert torch.equal(ours.bank.embeddings, before)
+    torch.testing.assert_close(value, naive(*random_batch(1), before, ours.bank.labels, [-1] * 8))
+
+
+class Largest(TorchDispatchMode):
+    """Notes the most numbers that any tensor made inside has."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor) and not tensor._is_view():
+                self.numbers = max(self.numbers, tensor.numel())
+        return result
+
+
+def test_neither_the_similarities_nor_a_copy_of_the_bank_are_ever_made(monkeypatch):
+    monkeypatch.setitem(_fused.BLOCK_BYTES, "cpu", 1 << 16)
+    ours = make(4096, dim=64, adapter="axbn")
+    ours.bank.enqueue(torch.rand(4096, 64), torch.randint(0, 1000, (4096,)))
+    ours(torch.rand(64, 64), torch.arange(64))  # the map is folded at the end of a lap: keep away from it
+    with Largest() as largest:
+        value_and_gradient(ours, torch.rand(64, 64) + 1, torch.arange(64))
+    assert largest.numbers <= 64 * 4096 / 8
+    with Largest() as proof:  # that this would be seen
+        ours.bank.similarity(torch.rand(64, 64))
+    assert proof.numbers == 64 * 4096
+
+
+def test_state_is_the_banks():
+    ours, loaded = make(20, adapter="axbn"), make(20, adapter="axbn")
+    for step in range(4):
+        ours(*random_batch(step))
+    loaded.load_state_dict(ours.state_dict())
+    assert torch.equal(loaded(*random_batch(4)), ours(*random_batch(4)))
+    assert repr(ours).startswith(
+        "MemorySupConLoss(\n  temperature=0.1, pos_margin=0.2, neg_margin=0.8, batch_weight=0.0\n  (bank): "
+    )
+
+
+def test_on_two_ranks_a_query_is_left_out_where_its_own_row_landed(tmp_path, request):
+    if "many" in request.node.name:
+        pytest.skip("once is enough")
+    mp.spawn(work, args=(str(tmp_path),), nprocs=2)
+    ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
+    bank = AdaptiveMemoryBank(11, 3, "xbn", dtype=torch.float64)
+    for step, sizes in enumerate(SIZES):
+        both = [batch(step, rank) for rank in (0, 1)]
+        bank.update(torch.cat([rows for rows, _ in both]), torch.cat([labels for _, labels in both]))
+        for rank, slots in enumerate(bank.last_slots.split(sizes)):
+            rows, labels = both[rank]
+            if rows.isfinite().all():
+                expected = naive(rows, labels, bank.embeddings, bank.labels, slots, mine=False)
+                torch.testing.assert_close(ranks[rank][step], expected, rtol=1e-7, atol=1e-9)
+            else:
+                assert ranks[rank][step].isnan()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"temperature": 0}, ValueError, "`temperature` must be a positive number, got 0"),
+        ({"temperature": "hot"}, ValueError, "`temperature` must be a positive number, got 'hot'"),
+        ({"temperature": float("nan")}, ValueError, "`temperature` must be a positive number, got nan"),
+        ({"pos_margin": None}, ValueError, "`pos_margin` must be a number, got None"),
+        ({"neg_margin": float("nan")}, ValueError, "`neg_margin` must be a number, got nan"),
+        ({"batch_weight": -1}, ValueError, "`batch_weight` must not be negative, got -1"),
+    ],
+)
+def test_refuses_settings(options, error, message):
+    with pytest.raises(error, match=message):
+        make(4, **options)
+
+
+def test_refuses_what_is_no_bank_and_batches_that_do_not_fit():
+    with pytest.raises(TypeError, match="`bank` must be an AdaptiveMemoryBank, got Linear"):
+        MemorySupConLoss(torch.nn.Linear(2, 2))
+    for loss in (make(4), make(4).eval()):
+        with pytest.raises(ValueError, match=r"`queries` must have shape \(B, 6\) but has shape \(2, 5\)"):
+            loss(torch.zeros(2, 5), torch.zeros(2, dtype=torch.int64))
+        with pytest.raises(ValueError, match=r"`labels` must have shape \(2,\)"):
+            loss(torch.zeros(2, 6), torch.zeros(3, dtype=torch.int64))
+        with pytest.raises(TypeError, match="`labels` must be a tensor of integers, got None"):
+            loss(torch.zeros(2, 6), None)
+        assert len(loss.bank) == 0
+    unlabelled = make(4)
+    unlabelled.bank.enqueue(torch.zeros(2, 6))
+    with pytest.raises(ValueError, match="This bank holds unlabelled rows"):
+        unlabelled(torch.zeros(2, 6), torch.zeros(2, dtype=torch.int64))
