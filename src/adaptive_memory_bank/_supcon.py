@@ -40,6 +40,7 @@ class Margins(NamedTuple):
 
 
 ALL_PAIRS = Margins(torch.inf, -torch.inf)
+SMALLEST_TERM = 2.0**-47  # below the exponential of any bounded logit, above that of `SoftSum.nothing`
 
 
 def supcon_rows(
@@ -68,7 +69,7 @@ def supcon_rows(
             related.same & (related.slots[:, None] != slots) & (related.logits < margins.positive_below / temperature)
         )
         losses, gradient = _combine(ring, related, kept, negatives.soft)
-    pairs = Pairs(int(kept.sum()), negatives.count)
+    pairs = Pairs(int(kept.sum()), int(negatives.kept.sum(dtype=torch.float64)))
     return with_gradient(queries, losses, None if gradient is None else gradient / temperature), pairs
 
 
@@ -123,8 +124,7 @@ class _Negatives:
 
     def __init__(self, soft: SoftSum, above: float) -> None:
         self.soft, self.above = soft, above
-        self.surplus = torch.zeros_like(soft.total)  # (B,), pairs kept minus pairs dropped
-        self.pairs = 0
+        self.kept = torch.zeros_like(soft.total)  # (B,), whole numbers
 
     def add(self, block: Block, related: _Related) -> None:
         """Count a block in, and note the logits of related rows, which do not come by again."""
@@ -134,17 +134,11 @@ class _Negatives:
             logits.index_copy_(0, related.slots, related.logits.masked_fill(related.same, self.soft.nothing))
         if self.above > -torch.inf:
             torch.threshold_(logits, self.above, self.soft.nothing)
-            # Adding up signs takes a third of the time that counting booleans does; whole numbers, so it is exact.
-            self.surplus += (logits - (self.above - 1)).sign_().sum(0)
-        else:
-            self.surplus += len(logits) - 2 * related.same.sum(0)
-        self.pairs += logits.numel()
+        if not self.soft.bounded:
+            self.kept += (logits > self.soft.nothing).sum(0)
         self.soft.add(block)
-
-    @property
-    def count(self) -> int:
-        """Kept pairs, over all queries."""
-        return (self.pairs + int(self.surplus.sum(dtype=torch.float64))) // 2
+        if self.soft.bounded:  # the same in place, in a third of the time: sums of a power of two are exact
+            self.kept += logits.clamp_(max=SMALLEST_TERM).sum(0).div_(SMALLEST_TERM).round_()
 
 
 def _combine(ring: LazyRing, related: _Related, kept: Tensor, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
