@@ -133,6 +133,7 @@ def start_wandb(mode: str, *, folder: Path, run_id: str, resume: bool, quiet: bo
     except (wandb.errors.CommError, wandb.errors.UsageError, TimeoutError) as error:
         if mode != "online":
             raise
+        wandb.teardown()  # its service holds on to the id of the run that did not start
         warnings.warn(f"W&B cannot be reached, the run is kept offline (`amb sync` uploads it): {error}", stacklevel=2)
         return start_wandb("offline", folder=folder, run_id=run_id, resume=resume, quiet=quiet, **init)
     run.define_metric(STEP)
