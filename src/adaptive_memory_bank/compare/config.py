@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 ADAPTERS = ("none", "identity", "xbn", "ema", "axbn", "auto")
@@ -112,7 +113,8 @@ def variants_of(config: CompareConfig) -> list[Variant]:
 def settings_of(config: CompareConfig, default_data: str) -> list[Setting]:
     """The settings, one data set being the simple case."""
     data = config.data or str(config.options.get("data", default_data))
-    return config.settings or [Setting(data, {"data": data})]
+    kind, colon, path = data.partition(":")
+    return config.settings or [Setting(Path(path).stem or kind if colon else data, {"data": data})]
 
 
 def usable_cores() -> int:

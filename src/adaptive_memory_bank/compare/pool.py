@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -104,7 +105,8 @@ class Pool:
         return finished
 
     def _bury(self, run: PlannedRun, place: int) -> Finished:
-        code = self._processes.pop(place).wait()
+        code = self._processes[place].wait()
+        self._dismiss(place)
         if self._stopping.is_set():
             return Finished(run, "interrupted", None)
         reason = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
@@ -140,7 +142,8 @@ class Pool:
             return
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # a job that never got through
+                    pipe.close()
         process.wait()
 
 

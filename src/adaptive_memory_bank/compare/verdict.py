@@ -57,13 +57,13 @@ def _undecided(differences: list[Difference], column: Column, plain: str) -> str
 
 
 def _interval(top: Difference, column: Column) -> str:
-    if top.seeds == 1:
-        return ". Add seeds."
+    if top.seeds < FEWEST_SEEDS:  # an interval over two seeds is as wide as the scale; the seeds themselves say more
+        each = " and ".join(points(value, column, unit=False) for value in top.values)
+        return f" ({each}). Add seeds." if top.seeds > 1 else ". Add seeds."
     if top.half_width is None:
         return f" with each of the {top.seeds} seeds. Add seeds."
     ahead = f"ahead with {sum(value > 0 for value in top.values)} of {top.seeds} seeds"
-    interval = f" (95 % interval {points(top.low, column, unit=False)} to {points(top.high, column)}; {ahead})."
-    return interval + (" Add seeds." if top.seeds < FEWEST_SEEDS else "")
+    return f" (95 % interval {points(top.low, column, unit=False)} to {points(top.high, column)}; {ahead})."
 
 
 def points(value: float, column: Column, *, unit: bool = True) -> str:

@@ -27,8 +27,9 @@ def main() -> None:
     busy = threading.Event()
     threading.Thread(target=_listen, args=(jobs, busy), daemon=True).start()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with contextlib.suppress(KeyboardInterrupt):  # interrupted between two runs
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # between two runs; nobody is left to listen
         _answer_all(jobs, busy, answers)
+        answers.close()
 
 
 def _answer_all(jobs: "queue.Queue[str | None]", busy: threading.Event, answers: TextIO) -> None:
