@@ -78,7 +78,7 @@ def normalized(arguments: Sequence[str]) -> list[str]:
         ['retrieval', '--batch_size', '3', '--quiet=true']
     """
     words: list[str] = []
-    for word, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+    for word, following in zip(arguments, [*arguments[1:], "--"], strict=False):
         name, equals, value = word.partition("=")
         if name.startswith("--"):
             name = "--" + name[2:].replace("-", "_")

@@ -44,7 +44,7 @@ def find_preset(arguments: Sequence[str]) -> str:
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str | None:
-    for word, following in zip(arguments, [*arguments[1:], None], strict=True):
+    for word, following in zip(arguments, [*arguments[1:], None], strict=False):
         if word == option:
             return following
         if word.startswith(f"{option}="):
