@@ -200,6 +200,7 @@ def _sections(runs: Sequence[Run], plans: Sequence[Mapping[str, Any]]) -> tuple[
     for task, setting in dict.fromkeys((run.task, run.setting) for run in runs):
         members = tuple(run for run in runs if (run.task, run.setting) == (task, setting))
         names = _ordered(members, order)
+        members = tuple(sorted(members, key=lambda run: (names.index(run.name), run.seed)))
         reference = _reference(members, names, references)
         sections.append(Section(setting, task, members, names, reference, published.get(setting, {})))
     return tuple(sections)

@@ -54,6 +54,9 @@ MOVEMENT = (
 )
 
 
+FEW_EPOCHS = 12
+
+
 def curve_charts(section: Section, kinds: Iterable[CurveKind], *, at: Condition) -> list[Chart]:
     """Draw each metric over epochs: the mean over seeds, and a band of one standard deviation around it."""
     histories = {name: [run.history() for run in section.of(name, at) if run.is_complete] for name in section.names}
@@ -64,6 +67,8 @@ def curve_charts(section: Section, kinds: Iterable[CurveKind], *, at: Condition)
         for name, look in looks(section.names, section.baseline).items():
             _add_curve(figure, kind, histories[name], name=name, look=look)
         if figure.data:
+            few = max(trace.x[-1] for trace in figure.data) <= FEW_EPOCHS
+            figure.update_xaxes(dtick=1 if few else None)  # there is no epoch 1.5
             charts.append(Chart(kind.title, kind.caption, figure))
     return charts
 

@@ -20,12 +20,22 @@ from .figures import MOVEMENT, QUALITY, Chart, curve_charts, grid_charts, seeds_
 from .gallery import Gallery, galleries
 
 _HERE = Path(__file__).parent
+SHOWN_SEEDS = 5
+
+
+@dataclass(frozen=True)
+class _DifferenceRow:
+    name: str
+    mean: str
+    interval: str
+    each: str
+    judged: str
 
 
 @dataclass(frozen=True)
 class _Differences:
     title: str
-    rows: tuple[tuple[str, str, str, int, str], ...]
+    rows: tuple[_DifferenceRow, ...]
 
 
 @dataclass(frozen=True)
@@ -107,17 +117,21 @@ def _differences(section: Section, at: Condition | None) -> _Differences | None:
     return _Differences("averaged over the grid" if at is None else str(at), rows) if rows else None
 
 
-def _difference_row(section: Section, difference: Difference) -> tuple[str, str, str, int, str]:
-    column = section.column
-    known = difference.half_width is not None
-    low, high = (points(end, column, unit=False) if known else "" for end in (difference.low, difference.high))
-    judged = "within the noise" if known else "noise unknown"
+def _difference_row(section: Section, difference: Difference) -> _DifferenceRow:
+    column, enough = section.column, difference.seeds >= FEWEST_SEEDS
+    known = difference.half_width is not None and enough
+    judged = "within the noise" if known else "noise unknown" if enough else "too few seeds"
     if difference.is_beyond_noise:
         judged = "better" if difference.mean > 0 else "worse"
-    elif difference.seeds < FEWEST_SEEDS:
-        judged = "too few seeds"
-    interval = f"{low} to {high}" if known else "unknown"
-    return difference.name, points(difference.mean, column, unit=False), interval, difference.seeds, judged
+    ends = [points(end, column, unit=False) for end in (difference.low, difference.high)] if known else []
+    each = [points(value, column, unit=False) for value in difference.values]
+    return _DifferenceRow(
+        name=difference.name,
+        mean=points(difference.mean, column, unit=False),
+        interval=" to ".join(ends) or "-",
+        each=", ".join(each[:SHOWN_SEEDS]) + (", …" if len(each) > SHOWN_SEEDS else ""),
+        judged=judged,
+    )
 
 
 _CHOSEN = {
