@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import yaml
 from wandb.sdk.launch.sweeps.utils import load_sweep_config
 
@@ -10,6 +11,7 @@ from adaptive_memory_bank.cli import make_parser, normalized
 SWEEP = Path(__file__).parents[2] / "benchmarks" / "sweep.yaml"
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # W&B leaves the file open
 def test_wandb_reads_it():
     assert load_sweep_config(str(SWEEP))["method"] == "grid"
 

@@ -15,4 +15,4 @@ def test_versions_that_differ_are_all_listed(tmp_path, write_run):
     write_run(tmp_path, "ema", versions={"torch": "2.8"})
     write_run(tmp_path, "xbn", versions={"torch": "2.9"})
     versions = configurations(read_comparison([tmp_path]).runs).versions
-    assert versions == {"torch": "2.8, 2.9", "machine": "Linux, 2 cores"}
+    assert versions == {"torch": "2.9, 2.8", "machine": "Linux, 2 cores"}
