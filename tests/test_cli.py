@@ -90,7 +90,7 @@ def test_every_option_is_documented(command, capsys):
         (["retrieval", "--adapter", "foo"], 2, "'none', 'identity', 'xbm', 'xbn', 'ema', 'axbn', 'kalman', 'auto'"),
         (["moco", "--epochs", "many"], 2, "epochs"),
         (["nonsense"], 2, "nonsense"),
-        ([], 2, "required"),
+        ([], 2, "was not provided"),
     ],
 )
 def test_wrong_words_end_with_a_hint(words, code, message, capsys):
