@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from adaptive_memory_bank.ring import LazyRing
 
-BLOCK_BYTES = {"cpu": 4 << 20}  # of a block and its similarities: what the caches of two cores hold
+BLOCK_BYTES = {"cpu": 8 << 20}  # of a block and its logits: in the last cache, and few barriers between threads
 DEVICE_BLOCK_BYTES = 64 << 20  # elsewhere, launching costs more than a full cache
 SAFE_EXPONENT = 32.0  # sums of exp(+-this) over any bank are far from the ends of float32
 SMALLEST_NORM = 1e-12  # as in `torch.nn.functional.normalize`
@@ -27,7 +27,8 @@ class Block(NamedTuple):
     """Some rows of the bank and their logits."""
 
     start: int
-    rows: Tensor  # (b, dim), unit length; the memory is used again for the next block
+    rows: Tensor  # (b, dim), unit length once multiplied by `factors`; the memory is used again for the next block
+    factors: Tensor | None  # (b, 1)
     logits: Tensor  # (b, B), cosine similarities over temperature; likewise
 
 
@@ -37,11 +38,11 @@ def rows_per_block(ring: LazyRing, queries: Tensor) -> int:
     return max(largest // ((ring.dim + len(queries)) * queries.element_size()), 1)
 
 
-def unit_rows(ring: LazyRing, stored: Tensor, out: Tensor | None = None) -> Tensor:
-    """Realign stored rows (b, dim) and give them unit length."""
+def realigned(ring: LazyRing, stored: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Realign stored rows (b, dim); the factors (b, 1) would give them unit length."""
     rows = torch.addcmul(ring.shift, stored.to(ring.scale.dtype), ring.scale, out=out)
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows.mul_(norms.clamp_(min=SMALLEST_NORM).reciprocal_())
+    return rows, norms.clamp_(min=SMALLEST_NORM).reciprocal_()
 
 
 def walk(ring: LazyRing, queries: Tensor) -> Iterator[Block]:
@@ -55,8 +56,13 @@ def walk(ring: LazyRing, queries: Tensor) -> Iterator[Block]:
     rows_memory, logits_memory = queries.new_empty(step, ring.dim), queries.new_empty(step, len(queries))
     for start in range(0, ring.count, step):
         stored = ring.rows[start : min(start + step, ring.count)]
-        rows = unit_rows(ring, stored, out=rows_memory[: len(stored)])
-        yield Block(start, rows, torch.mm(rows, queries.T, out=logits_memory[: len(stored)]))
+        rows, factors = realigned(ring, stored, out=rows_memory[: len(stored)])
+        if 2 * len(queries) < ring.dim:  # scale the smaller thing: logits and their exponentials, or the rows
+            logits = torch.mm(rows, queries.T, out=logits_memory[: len(stored)]).mul_(factors)
+            yield Block(start, rows, factors, logits)
+        else:
+            logits = torch.mm(rows.mul_(factors), queries.T, out=logits_memory[: len(stored)])
+            yield Block(start, rows, None, logits)
 
 
 class SoftSum:
@@ -87,14 +93,25 @@ class SoftSum:
 
     def add(self, block: Block) -> None:
         """Count a block in; its logits are used up."""
-        terms = block.logits
+        self.weigh(self.terms(block.logits), block)
+
+    def terms(self, logits: Tensor) -> Tensor:
+        """Turn logits (b, B) into terms of the first sum, in place, and add them up."""
+        terms = logits
         if not self.bounded:
             self._raise_offset(terms)
             terms -= self.offset
         terms.exp_()
         self.total += terms.sum(0)
-        if self.weighted is not None:
-            self.weighted.addmm_(terms.T, block.rows)
+        return terms
+
+    def weigh(self, terms: Tensor, block: Block) -> None:
+        """Add to the second sum, where it is wanted; the terms are used up."""
+        if self.weighted is None:
+            return
+        if block.factors is not None:
+            terms *= block.factors
+        self.weighted.addmm_(terms.T, block.rows)
 
     def _raise_offset(self, logits: Tensor) -> None:
         offset = torch.maximum(self.offset, logits.amax(0))

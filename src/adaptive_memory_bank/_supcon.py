@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adaptive_memory_bank._fused import Block, SoftSum, rows_per_block, unit_rows, walk, wants_gradient, with_gradient
+from adaptive_memory_bank._fused import Block, SoftSum, realigned, rows_per_block, walk, wants_gradient, with_gradient
 from adaptive_memory_bank.ring import LazyRing
 
 
@@ -125,6 +125,7 @@ class _Negatives:
     def __init__(self, soft: SoftSum, above: float) -> None:
         self.soft, self.above = soft, above
         self.kept = torch.zeros_like(soft.total)  # (B,), whole numbers
+        self.memory: Tensor | None = None
 
     def add(self, block: Block, related: _Related) -> None:
         """Count a block in, and note the logits of related rows, which do not come by again."""
@@ -136,23 +137,34 @@ class _Negatives:
             torch.threshold_(logits, self.above, self.soft.nothing)
         if not self.soft.bounded:
             self.kept += (logits > self.soft.nothing).sum(0)
-        self.soft.add(block)
-        if self.soft.bounded:  # the same in place, in a third of the time: sums of a power of two are exact
-            self.kept += logits.clamp_(max=SMALLEST_TERM).sum(0).div_(SMALLEST_TERM).round_()
+        terms = self.soft.terms(logits)
+        if self.soft.bounded:  # the same in a third of the time: sums of a power of two are exact
+            ones = torch.clamp(terms, max=SMALLEST_TERM, out=self._scratch(terms))
+            self.kept += ones.sum(0).div_(SMALLEST_TERM).round_()
+        self.soft.weigh(terms, block)
+
+    def _scratch(self, like: Tensor) -> Tensor:
+        if self.memory is None:  # the first block is the largest
+            self.memory = torch.empty_like(like)
+        return self.memory[: len(like)]
 
 
 def _combine(ring: LazyRing, related: _Related, kept: Tensor, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
     """Losses (B,) and their gradient (B, dim) in the queries over temperature, if wanted."""
-    count = kept.sum(0).clamp_(min=1)
-    mean = related.logits.where(kept, 0).sum(0) / count
-    positive = related.logits.masked_fill(~kept, -torch.inf)
-    whole = torch.logaddexp(negatives.log(), positive.logsumexp(0))
-    counted = kept.any(0)
+    if not len(related.slots):
+        return torch.zeros_like(negatives.total), None if negatives.weighted is None else negatives.weighted.zero_()
+    count, counted, dropped = kept.sum(0).clamp_(min=1), kept.any(0), ~kept
+    mean = related.logits.masked_fill(dropped, 0).sum(0) / count
+    # Masked after exp, which is slow for infinities. A lone positive has term 1 and so loss 0, to the last bit.
+    top = related.logits.masked_fill(dropped, -torch.inf).amax(0).masked_fill_(~counted, 0)
+    terms = (related.logits - top).exp_().masked_fill_(dropped, 0)  # (h, B)
+    whole = torch.logaddexp(negatives.log(), terms.sum(0).log_() + top)
     losses = torch.where(counted, whole - mean, 0)
     gradient = negatives.over(whole)
     if gradient is not None:
-        weights = positive.sub_(whole).exp_() - kept / count  # (h, B)
+        weights = terms.mul_((top - whole).exp_()).sub_(kept / count)
         for slots, part in zip(related.slots.split(related.step), weights.split(related.step), strict=True):
-            gradient.addmm_(part.T, unit_rows(ring, ring.rows[slots]))
+            rows, factors = realigned(ring, ring.rows[slots])
+            gradient.addmm_(part.T, rows.mul_(factors))
         gradient.masked_fill_(~counted[:, None], 0)  # NaN where there was no pair at all
     return losses, gradient
