@@ -5,32 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+
+import replicas
 
 Write = Callable[..., Path]
 
 
 @pytest.fixture
 def write_image() -> Write:
-    """Write a small image whose every pixel is `value`, in a mode and a size."""
-
-    def write(path: Path, value: int = 128, *, mode: str = "RGB", size: tuple[int, int] = (12, 10)) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        base = Image.new("L", size, value)
-        base.convert(mode).save(path)
-        return path
-
-    return write
+    return replicas.write_image
 
 
 @pytest.fixture
 def write_text() -> Write:
-    def write(path: Path, text: str) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    return write
+    return replicas.write_text
 
 
 @pytest.fixture

@@ -1,31 +1,15 @@
-import pickle
-
 import numpy as np
 import pytest
 from torchvision.datasets import CIFAR10, CIFAR100
 
+import replicas
 from adaptive_memory_bank.data import load_dataset
-
-
-def batch(seed, key, classes):
-    random = np.random.default_rng(seed)
-    return {"data": random.integers(0, 256, (4, 3072), dtype=np.uint8), key: random.integers(0, classes, 4).tolist()}
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """Both archives unpacked, four images a file, with checksums that match nothing but themselves."""
-    for dataset, key, classes in ((CIFAR10, "labels", 10), (CIFAR100, "fine_labels", 100)):
-        base = tmp_path / dataset.base_folder
-        base.mkdir()
-        for seed, (name, _) in enumerate(dataset.train_list + dataset.test_list):
-            (base / name).write_bytes(pickle.dumps(batch(seed, key, classes)))
-        meta = {dataset.meta["key"]: [f"class {i}" for i in range(classes)]}
-        (base / dataset.meta["filename"]).write_bytes(pickle.dumps(meta))
-        for attribute in ("train_list", "test_list"):
-            monkeypatch.setattr(dataset, attribute, [[name, None] for name, _ in getattr(dataset, attribute)])
-        monkeypatch.setattr(dataset, "meta", {**dataset.meta, "md5": None})
-    return tmp_path
+    replicas.forget_checksums(monkeypatch)
+    return replicas.write_cifar(tmp_path, images=4)
 
 
 @pytest.mark.parametrize(("name", "dataset"), [("cifar10", CIFAR10), ("cifar100", CIFAR100)])

@@ -1,28 +1,10 @@
-import json
-
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from adaptive_memory_bank.data import load_dataset
-
-
-def item(category, style, box):
-    return {"category_id": category, "style": style, "bounding_box": box, "landmarks": [1, 2, 2], "scale": 1}
-
-
-def write(split, number, source, pair, *items):
-    """One image (each item's box filled with its own gray) and its annotation."""
-    (split / "image").mkdir(parents=True, exist_ok=True)
-    (split / "annos").mkdir(parents=True, exist_ok=True)
-    pixels = np.zeros((40, 30, 3), np.uint8)
-    for level, entry in enumerate(items, start=1):
-        x1, y1, x2, y2 = (round(c) for c in entry["bounding_box"])
-        pixels[y1:y2, x1:x2] = 60 * level
-    Image.fromarray(pixels).save(split / "image" / f"{number:06}.jpg", quality=95)
-    anno = {"source": source, "pair_id": pair, **{f"item{i}": entry for i, entry in enumerate(items, start=1)}}
-    (split / "annos" / f"{number:06}.json").write_text(json.dumps(anno))
+from replicas import clothing as item
+from replicas import write_photograph as write
 
 
 @pytest.fixture
