@@ -1,0 +1,72 @@
+"""Fills the headline table of the project's README from `results/omniglot.json`.
+
+    python benchmarks/headline.py
+
+A test fails where README and file disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evidence_page import show, show_difference
+from markers import Fill, fill_page, table
+from pages import read
+
+README = Path(__file__).parents[1] / "README.md"
+SOURCE = "omniglot"
+
+
+def headline() -> str:
+    """Recall@1 and staleness by adapter and batch size; nothing where the comparison was not run."""
+    found = read(SOURCE)
+    return "" if found is None else render(found)
+
+
+def render(found: dict[str, Any]) -> str:
+    """The table of a comparison, and what it rests on."""
+    tables = [here for here in found["tables"] if here["rows"]]
+    names = list(dict.fromkeys(row["variant"] for here in tables for row in here["rows"]))
+    heads = ["adapter"]
+    for here in tables:
+        where = f"batch {here['batch_size']}"
+        heads += [f"Recall@1 %, {where}", "to plain memory", f"staleness, {where}"]
+    rows = [[f"`{name}`", *(cell for here in tables for cell in _cells(here, name))] for name in names]
+    return f"{table(heads, rows)}\n\n{caption(found, tables)}"
+
+
+def _cells(here: dict[str, Any], name: str) -> list[str]:
+    row = next((row for row in here["rows"] if row["variant"] == name), None)
+    if row is None:
+        return ["-", "-", "-"]
+    pick = here["picks"][0]
+    recall, staleness = f"{pick} {here['metric']}", "last bank/staleness"
+    values = row["values"]
+    cells = [show(values.get(recall), recall), show_difference(row["difference"].get(pick))]
+    return [*cells, show(values.get(staleness), staleness)]
+
+
+def caption(found: dict[str, Any], tables: Sequence[dict[str, Any]]) -> str:
+    """What was measured, how often, and where the rest is."""
+    seeds = f"{len(found['seeds'])} seed{'s' * (len(found['seeds']) != 1)}"
+    state = "" if found["complete"] == found["planned"] else f" ({found['complete']} of {found['planned']} runs so far)"
+    where = tables[0]["setting"] if tables else ""
+    return (
+        f"{where}, {found['epochs'][-1]} epochs, mean ± standard deviation over {seeds}{state}; "
+        "the epoch is chosen on held-out training classes; bold differences are beyond the noise (95 %, paired). "
+        f"[All numbers, curves, command](benchmarks/results/{found['name']}.md)."
+    )
+
+
+PARTS: dict[str, Fill] = {"headline": headline}
+
+
+def main() -> None:
+    fill_page(README, PARTS)
+    print(README)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""From a folder of real runs to JSON, table, pictures and headline."""
+
+import json
+import re
+from statistics import fmean, stdev
+
+import evidence
+import headline
+import numpy as np
+import pytest
+
+from adaptive_memory_bank.compare.plan import plan_runs, write_plan
+from adaptive_memory_bank.compare.results import write_json
+from adaptive_memory_bank.compare.worker import run_job
+from adaptive_memory_bank.data.glyphs import glyphs
+
+UNFINISHED = 1  # of the planned runs, the last ones: not started, as while a comparison still runs
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """24 + 12 characters x 8 images of 16 x 16."""
+    found = glyphs(train_classes=24, test_classes=12, images_per_class=8).resized(16)
+    path = tmp_path_factory.mktemp("data") / "tiny.npz"
+    parts = {"train": found.train, "test": found.query}
+    np.savez(
+        path,
+        **{f"{name}_images": part.images for name, part in parts.items()},
+        **{f"{name}_labels": part.labels.numpy() for name, part in parts.items()},
+    )
+    return path
+
+
+def train(config, *, leave_out):
+    planned = plan_runs(config)
+    write_plan(config, planned, command="amb compare --config x.yaml")
+    for run in planned[: len(planned) - leave_out]:
+        answer = run_job({"task": config.task, "config": vars(run.config), "folder": str(run.folder)})
+        assert answer["status"] == "complete", answer
+    return planned
+
+
+COMMON = ["--epochs", 2, "--threads", 1, "--wandb", "disabled", "--quiet", "--embedding_dim", 16, "--drift_every", 4]
+
+
+@pytest.fixture(scope="module")
+def retrieval(data, parse, tmp_path_factory):
+    """Two batch sizes, three adapters, three seeds; the last run is missing."""
+    out = tmp_path_factory.mktemp("retrieval")
+    words = ["--data", f"npz:{data}", "--adapters", "none", "identity", "auto", "--batch_sizes", 8, 16]
+    words += ["--memories", 0.5, "--seeds", 0, 1, 2, "--validation", 0.2, *COMMON, "--out", out]
+    train(parse(*words), leave_out=UNFINISHED)
+    return out
+
+
+@pytest.fixture(scope="module")
+def written(retrieval, tmp_path_factory):
+    results = tmp_path_factory.mktemp("results")
+    return results, evidence.write(retrieval, "tiny", results)
+
+
+@pytest.fixture(scope="module")
+def content(written):
+    return json.loads((written[0] / "tiny.json").read_text())
+
+
+def test_it_writes_json_page_and_two_pictures(written):
+    results, paths = written
+    assert [path.name for path in paths] == ["tiny.json", "tiny.md", "tiny.svg", "tiny_staleness.svg"]
+    assert all((results / path.name).stat().st_size > 500 for path in paths)
+
+
+def test_the_json_holds_what_is_needed_to_repeat_and_to_judge(content, retrieval):
+    assert content["command"] == "amb compare --config x.yaml"
+    assert (content["complete"], content["planned"], content["seeds"]) == (17, 18, [0, 1, 2])
+    assert {"python", "torch", "adaptive-memory-bank"} <= set(content["versions"])
+    assert "cores" in content["machine"]
+    run = next(run for run in content["runs"] if run["adapter"] == "auto")
+    own = json.loads((retrieval / run["run"] / "result.json").read_text())
+    assert run["last"]["val/recall@1"] == pytest.approx(own["metrics"]["val/recall@1"], abs=1e-6)
+    assert run["chosen"]["best/recall@1"] == pytest.approx(own["best"]["best/recall@1"], abs=1e-6)
+    assert (run["batch_size"], run["memory"], run["chosen_epoch"]) == (own["batch_size"], 0.5, own["best_epoch"])
+    curves = run["curves"]
+    assert set(curves["val/recall@1"]) == set(curves["bank/staleness"]) == {"0", "1"}
+    assert curves["val/recall@1"][str(own["best_epoch"])] == run["chosen"]["best/recall@1"]
+
+
+def test_means_and_paired_differences_are_those_of_the_runs(content):
+    here = next(table for table in content["tables"] if table["batch_size"] == 8)
+    values = {
+        adapter: [
+            run["last"]["val/recall@1"]
+            for run in sorted(content["runs"], key=lambda run: run["seed"])
+            if (run["adapter"], run["batch_size"]) == (adapter, 8)
+        ]
+        for adapter in ("identity", "auto")
+    }
+    row = next(row for row in here["rows"] if row["variant"] == "auto")
+    assert row["values"]["last val/recall@1"]["mean"] == pytest.approx(fmean(values["auto"]), abs=1e-5)
+    assert row["values"]["last val/recall@1"]["std"] == pytest.approx(stdev(values["auto"]), abs=1e-5)
+    pairs = [ours - theirs for ours, theirs in zip(values["auto"], values["identity"], strict=True)]
+    difference = row["difference"]["last"]
+    assert difference["mean"] == pytest.approx(fmean(pairs), abs=1e-5)
+    # Two comparisons share the 5 %: t(0.9875, 2 degrees of freedom) = 6.2053
+    half = 6.2053 * stdev(pairs) / 3**0.5
+    assert difference["high"] - difference["mean"] == pytest.approx(half, abs=1e-3)
+    assert difference["comparisons"] == 2
+
+
+def test_the_page_says_how_far_the_comparison_is(written):
+    page = (written[0] / "tiny.md").read_text()
+    assert "17 of 18 runs are complete" in page
+    assert "![tiny_staleness](tiny_staleness.svg)" in page
+    assert "Recall@1 % (chosen epoch)" in page
+    assert "Recall@1 % (last epoch)" in page
+    seeds = [int(row.split("|")[-2]) for row in page.splitlines() if re.match(r"\| (none|identity|auto) ", row)]
+    assert seeds == [3, 3, 3, 3, 3, 2]
+
+
+def test_the_pictures_name_every_adapter_and_repeat_to_the_byte(written, retrieval, tmp_path):
+    results, _ = written
+    metric, staleness = ((results / name).read_text() for name in ("tiny.svg", "tiny_staleness.svg"))
+    for name in ("identity", "auto"):
+        assert f">{name}<" in metric
+        assert f">{name}<" in staleness
+    assert ">none<" in metric
+    assert ">none<" not in staleness
+    evidence.write(retrieval, "tiny", tmp_path)
+    assert (tmp_path / "tiny_staleness.svg").read_text() == staleness
+
+
+def test_the_headline_has_the_chosen_epochs_numbers(content):
+    text = headline.render(content)
+    here = next(table for table in content["tables"] if table["batch_size"] == 8)
+    row = next(row for row in here["rows"] if row["variant"] == "auto")
+    assert f"{100 * row['values']['chosen val/recall@1']['mean']:.1f} ±" in text
+    assert "(17 of 18 runs so far)" in text
+    assert "over 3 seeds" in text
+    assert "benchmarks/results/tiny.md" in text
+
+
+def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path):
+    words = ["--task", "moco", "--data", f"npz:{data}", "--adapters", "identity", "auto", "--seeds", 0, *COMMON]
+    words += ["--batch_size", 16, "--width", 0.125, "--memory", 64, "--out", tmp_path / "runs"]
+    train(parse(*words), leave_out=0)
+    evidence.write(tmp_path / "runs", "moco", tmp_path)
+    content = json.loads((tmp_path / "moco.json").read_text())
+    assert [table["picks"] for table in content["tables"]] == [["last"]]
+    assert not any("chosen" in run for run in content["runs"])
+    page = (tmp_path / "moco.md").read_text()
+    assert "nothing was chosen on the test images" in page
+    assert "kNN % (last epoch)" in page
+    assert "[unknown]" in page  # a single seed has no interval
+
+
+def test_a_folder_without_a_complete_run_says_so(tmp_path):
+    write_json(tmp_path / "a" / "result.json", {"status": "running", "adapter": "auto", "data": "x"})
+    with pytest.raises(ValueError, match="holds no complete run yet"):
+        evidence.gather(tmp_path, "x")

@@ -1,0 +1,42 @@
+"""The benchmarks' pages say what the files in `results/` say."""
+
+import json
+
+import markers
+import pages
+import pytest
+
+
+@pytest.mark.parametrize("path", pages.PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_page_and_files_agree(path):
+    text = path.read_text()
+    assert markers.filled(text, pages.PAGES[path]) == text, "run `python benchmarks/pages.py`"
+
+
+def test_a_changed_ratio_would_be_noticed(tmp_path, monkeypatch):
+    found = pages.read("retrieval_eval")
+    found["contestants"]["ours"]["min_seconds"] = 1234.5
+    (tmp_path / "retrieval_eval.json").write_text(json.dumps(found))
+    monkeypatch.setattr(pages, "read", lambda name: json.loads((tmp_path / f"{name}.json").read_text()))
+    path = pages.HERE / "README.md"
+    text = markers.filled(path.read_text(), {"retrieval_eval": pages.PAGES[path]["retrieval_eval"]})
+    assert "1234.50" in text
+    assert text != path.read_text()
+
+
+def test_what_was_not_run_says_so():
+    assert pages._measured(None, "SOP", "XBN") == "not run"
+    table = {"setting": "SOP", "metric": "val/recall@1", "rows": []}
+    assert pages._measured({"tables": [table]}, "SOP", "XBN") == "not run"
+
+
+def test_a_repeated_table_stands_beside_the_published_one():
+    values = {"last val/recall@1": {"mean": 0.8062, "std": 0.001, "seeds": 3}}
+    table = {"setting": "SOP", "metric": "val/recall@1", "rows": [{"variant": "XBN", "values": values}]}
+    assert pages._measured({"tables": [table]}, "SOP", "XBN") == "80.6 ± 0.1"
+
+
+def test_markers_must_be_there_once():
+    with pytest.raises(ValueError, match="must hold `<!-- x -->` and `<!-- /x -->` once"):
+        markers.filled("<!-- x -->", {"x": str})
+    assert markers.filled("a <!-- x -->old<!-- /x -->", {"x": lambda: "new"}) == "a <!-- x -->\nnew\n<!-- /x -->"
