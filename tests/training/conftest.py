@@ -1,33 +1,21 @@
 """A set of images small enough to train on in a second, and a way to run (and kill) real processes."""
 
 import json
-import os
-import subprocess
-import sys
+import multiprocessing
+import runpy
+import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from adaptive_memory_bank.data.glyphs import glyphs
-from adaptive_memory_bank.training.config import MocoConfig, RetrievalConfig, make_config, save_config
+from adaptive_memory_bank.training.config import MocoConfig, RetrievalConfig, RunConfig, make_config, save_config
 
-# Kills the process for real, before the step with this number.
-DRIVER = """
-import os, signal, sys
-from adaptive_memory_bank.training.module import TrainingModule
-step = TrainingModule.training_step
-def training_step(self, batch, batch_idx):
-    if self.trainer.global_step == int(os.environ.get("SIGNAL_AT", -1)):
-        os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
-    return step(self, batch, batch_idx)
-TrainingModule.training_step = training_step
-from adaptive_memory_bank.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
+DRIVER = str(Path(__file__).with_name("driver.py"))
 
 
 @pytest.fixture(autouse=True)
@@ -105,16 +93,33 @@ def moco_config(tiny, tmp_path) -> Callable[..., MocoConfig]:
     return make
 
 
-@pytest.fixture
-def amb(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a configuration as a process of its own; `signal_at` sends it a signal before that step."""
+class Ended(NamedTuple):
+    """How a process ended."""
 
-    def run(config: Any, *, signal_at: int = -1, signal: str = "SIGKILL", **environment: str) -> Any:
+    code: int
+    output: str
+
+
+@pytest.fixture
+def amb(tmp_path) -> Callable[..., Ended]:
+    """Run a configuration in a real process that sends itself a signal before a step."""
+    # A fork server has imported everything once and has no threads: children start at once and share nothing.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["adaptive_memory_bank.training.retrieval", "adaptive_memory_bank.training.moco"])
+
+    def run(config: RunConfig, *, signal_at: int, number: signal.Signals = signal.SIGKILL) -> Ended:
         save_config(config, tmp_path / "asked.yaml")
-        variables = {**os.environ, "OMP_NUM_THREADS": "1", "SIGNAL_AT": str(signal_at), "SIGNAL": signal, **environment}
-        variables.pop("WANDB_SERVICE", None)  # a process that is killed must not share this one's W&B service
-        command = [sys.executable, "-c", DRIVER, config.task, "--config", str(tmp_path / "asked.yaml")]
-        return subprocess.run(command, capture_output=True, text=True, env=variables, timeout=300, check=False)
+        given = {
+            "words": [config.task, "--config", str(tmp_path / "asked.yaml")],
+            "number": number,
+            "step": signal_at,
+            "output": str(tmp_path / "output.txt"),
+        }
+        process = context.Process(target=runpy.run_path, args=(DRIVER, given, "__main__"))
+        process.start()
+        process.join(timeout=120)
+        assert process.exitcode is not None, "the process hangs"
+        return Ended(process.exitcode, (tmp_path / "output.txt").read_text())
 
     return run
 

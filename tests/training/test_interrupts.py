@@ -20,12 +20,12 @@ from adaptive_memory_bank.training.checkpointing import (
 from adaptive_memory_bank.training.module import NonFiniteLossError
 
 
-@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_cleanly_and_it_can_go_on(amb, retrieval_config, metric_lines, tmp_path, sent):
     config = retrieval_config(adapter="ema", run_name="run", checkpoint_every=0)
-    stopped = amb(config, signal_at=6, signal=sent)
-    assert stopped.returncode == 130, stopped.stderr
-    assert "Stopping after this step" in stopped.stderr
+    stopped = amb(config, signal_at=6, number=sent)
+    assert stopped.code == 130, stopped.output
+    assert "Stopping after this step" in stopped.output
     folder = tmp_path / "runs" / "run"
     result = json.loads((folder / "result.json").read_text())
     assert result["status"] == "interrupted"
@@ -107,7 +107,7 @@ def small_disk(path, size):
 
 def test_a_full_disk_is_reported_and_the_run_goes_on_once_there_is_room(retrieval_config, metric_lines, tmp_path):
     disk = tmp_path / "disk"
-    with small_disk(disk, "3m"):
+    with small_disk(disk, "1m"):
         config = retrieval_config(out=str(disk), run_name="run", checkpoint_every=2)
         with pytest.raises(DiskFullError, match="Disk full while writing a checkpoint"):
             retrieval.run(config)

@@ -1,6 +1,7 @@
 """A run that was killed and resumed ends as the run that was never stopped: to the bit."""
 
 import dataclasses
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path,
     config, never_stopped = reference(task)
     asked = dataclasses.replace(config, num_workers=workers, run_name="run", wandb="offline")
     killed = amb(asked, signal_at=killed_at)
-    assert killed.returncode == -9, killed.stderr
+    assert killed.code == -signal.SIGKILL, killed.output
     folder = tmp_path / "runs" / "run"
     result = run(dataclasses.replace(asked, resume=str(folder)))
     assert result["status"] == "complete"
@@ -89,7 +90,7 @@ def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path,
 def test_a_run_killed_before_its_first_checkpoint_starts_again(amb, reference, metric_lines, tmp_path):
     config, never_stopped = reference("retrieval")
     asked = dataclasses.replace(config, run_name="run", checkpoint_every=0)
-    assert amb(asked, signal_at=5).returncode == -9
+    assert amb(asked, signal_at=5).code == -signal.SIGKILL
     folder = tmp_path / "runs" / "run"
     assert not list((folder / "checkpoints").iterdir())
     run(dataclasses.replace(asked, resume=str(folder)))
@@ -99,7 +100,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(amb, reference, m
 def test_a_truncated_checkpoint_falls_back_to_the_one_before(amb, reference, metric_lines, tmp_path):
     config, never_stopped = reference("retrieval")
     asked = dataclasses.replace(config, run_name="run")
-    assert amb(asked, signal_at=15).returncode == -9
+    assert amb(asked, signal_at=15).code == -signal.SIGKILL
     folder = tmp_path / "runs" / "run"
     last = folder / "checkpoints" / LAST
     steps = [read_checkpoint(last.with_name(name))["global_step"] for name in (PREVIOUS, LAST)]

@@ -177,6 +177,7 @@ class MocoConfig(RunConfig):
     task: ClassVar[str] = "moco"
 
     data: str = "digits"
+    epochs: int = 20
     model: str = "resnet-9"
     width: float = 0.25
     head: Literal["linear", "mlp"] = "linear"

@@ -44,12 +44,16 @@ def _block(inputs: int, outputs: int) -> nn.Sequential:
 @register_model
 def conv4_32(pretrained: bool = False, **options: Any) -> Conv4:
     """`conv4` with 32 channels: a quarter of the arithmetic, for one CPU thread."""
-    return conv4(pretrained, **{"width": 32, **options})
+    return _make(pretrained, **{"width": 32, **options})
 
 
 @register_model
 def conv4(pretrained: bool = False, **options: Any) -> Conv4:
     """The small Omniglot network (Vinyals et al., "Matching Networks for One Shot Learning", 2016)."""
+    return _make(pretrained, **options)
+
+
+def _make(pretrained: bool, **options: Any) -> Conv4:
     if pretrained:
         raise ValueError("There are no pretrained weights for `conv4`. Use `--pretrained false`.")
     known = {name: value for name, value in options.items() if name in ("in_chans", "num_classes", "width")}

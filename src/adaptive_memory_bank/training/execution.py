@@ -66,19 +66,24 @@ def execute(config: Config, build: Callable[[Config], Task[Config]]) -> dict[str
     with isolated(config):
         task = build(config)  # every complaint comes before a folder exists
         resumed = folder is not None
-        if folder is None and cast("Any", rank_zero_only).rank == 0:
+        if folder is None and _writes():
             folder = RunFolder.create(config)
         return _train(task, folder, resumed=resumed)
 
 
+def _writes() -> bool:
+    """Whether this process is the one that writes: rank 0."""
+    return int(cast("Any", rank_zero_only).rank) == 0
+
+
 def _train(task: Task[Any], folder: RunFolder | None, *, resumed: bool) -> dict[str, Any]:
     facts = {"memory_size": task.memory_size, "chosen_on": task.chosen_on}
-    session = Session(task.config, folder, facts=facts, resumed=resumed)
+    session = Session(task.config, folder if _writes() else None, facts=facts, resumed=resumed)
     checkpoints = CheckpointEvery(_checkpoint_folder(folder), task.config.checkpoint_every, task.evaluation)
     watch, guard = TrainingLog(task.config.log_every), InterruptGuard(checkpoints)
     guard.install()
     try:
-        _fit(task, session, [watch, *_monitors(task, session), checkpoints, guard])
+        _fit(task, session, [watch, *_monitors(task, session), checkpoints, guard], folder if resumed else None)
         session.show_gallery(task.evaluation, task.query, task.gallery)
         return session.end("complete", task.evaluation, watch)
     except TrainingInterrupted:
@@ -95,7 +100,8 @@ def _train(task: Task[Any], folder: RunFolder | None, *, resumed: bool) -> dict[
         guard.restore()
 
 
-def _fit(task: Task[Any], session: Session, callbacks: list[Callback]) -> None:
+def _fit(task: Task[Any], session: Session, callbacks: list[Callback], earlier: RunFolder | None) -> None:
+    """Train; every rank reads the checkpoint of the `earlier` part of a resumed run."""
     folder, config = session.folder, task.config
     trainer = pl.Trainer(
         accelerator=config.accelerator,
@@ -113,7 +119,7 @@ def _fit(task: Task[Any], session: Session, callbacks: list[Callback]) -> None:
         enable_model_summary=False,
         default_root_dir=None if folder is None else str(folder.path),
     )
-    checkpoint = _resume_from(folder, session)
+    checkpoint = _resume_from(earlier, session)
     task.module.to(memory_format=task.module.memory_format)
     trainer.fit(task.module, ckpt_path=checkpoint, weights_only=True)
 
@@ -136,12 +142,12 @@ def _strategy(task: Task[Any]) -> str | Strategy:
     return DDPStrategy(find_unused_parameters=task.idle_parameters)
 
 
-def _resume_from(folder: RunFolder | None, session: Session) -> Path | None:
+def _resume_from(earlier: RunFolder | None, session: Session) -> Path | None:
     """The checkpoint to go on from; a run that was killed before its first one starts again in its folder."""
-    if not session.resumed or folder is None:
+    if earlier is None:
         return None
-    if any(folder.checkpoints.glob("*.ckpt")):
-        return newest_checkpoint(folder.checkpoints)
+    if any(earlier.checkpoints.glob("*.ckpt")):
+        return newest_checkpoint(earlier.checkpoints)
     if session.journal is not None:
         session.journal.rewind(0)
     return None

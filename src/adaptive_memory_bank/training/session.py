@@ -1,6 +1,7 @@
 """The life of a run on disk and on W&B, from `running` to its verdict."""
 
 import math
+import os
 import time
 from dataclasses import asdict
 from typing import Any
@@ -41,7 +42,9 @@ class Session:
         if self.folder is None:
             return []
         before = self.folder.read_result() if self.resumed else {}
-        self._run_id = before.get("wandb_id") or new_run_id()
+        self._run_id = (
+            before.get("wandb_id") or os.environ.get("WANDB_RUN_ID") or new_run_id()
+        )  # W&B sweeps name their runs
         self.folder.write_result(self._result("running"))
         self.journal = JsonlLogger(self.folder.metrics_file)
         self.wandb = self._start_wandb(self.folder, self._run_id)
