@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,13 @@ def finished(tiny, tmp_path_factory):
     return config, compare(config, command="amb compare", file=printed), printed.getvalue()
 
 
+class Terminal(io.StringIO):
+    """Something that people look at: it gets a bar."""
+
+    def isatty(self):
+        return True
+
+
 def results_of(out):
     return {entry["name"]: entry for entry in json.loads((Path(out) / "results.json").read_text())}
 
@@ -75,6 +83,7 @@ def test_every_run_that_ends_has_a_line(finished):
     assert lines[0].startswith("Training 4 runs, 2 at a time, below ")
     assert [line.split("]")[0] for line in lines[1:]] == ["[1/4", "[2/4", "[3/4", "[4/4"]
     assert sum(": complete, Recall@1 " in line for line in lines) == 3
+    assert "left" not in printed  # no bar where nobody looks
 
 
 def test_the_runs_leave_what_they_should_and_share_a_group(finished):
@@ -119,9 +128,11 @@ def read_back(folder):
 def test_what_is_complete_is_not_repeated_and_what_failed_is_tried_again(finished):
     config, _, _ = finished
     before = {path: path.stat().st_mtime_ns for path in Path(config.out).glob("*/metrics.jsonl")}
-    printed = io.StringIO()
+    printed = Terminal()
     compare(config, file=printed)
     assert printed.getvalue().startswith("3 of 4 runs are complete already.\nTraining 1 runs")
+    assert " 75% |" in printed.getvalue()
+    assert re.search(r"3/4 epochs, \d\d:\d\d passed, [\d:?]+ left", printed.getvalue())
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(before) == 3
 

@@ -79,7 +79,11 @@ STALENESS = Column(
     higher_is_better=False,
 )
 STEP_TIME = StepTime(
-    "time/step_ms", "step time", "milliseconds per training step, relative to training without memory", False, None
+    "time/step_ms",
+    "step time",
+    "milliseconds per step, and relative to no memory; trainings that run side by side disturb each other",
+    False,
+    None,
 )
 
 COLUMNS: Mapping[str, tuple[Column, ...]] = {

@@ -87,7 +87,13 @@ def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedR
     before = sum(epochs_logged(run.folder) for run in missing)
     total = sum(run.config.epochs for run in planned)
     bar = tqdm(
-        total=total, initial=sum(ended.values()) + before, unit="epoch", file=file, disable=None, dynamic_ncols=True
+        total=total,
+        initial=sum(ended.values()) + before,
+        bar_format="{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} epochs, {elapsed} passed, {remaining} left",
+        smoothing=0,  # epochs come in bursts
+        disable=None,  # where nobody looks at a terminal
+        dynamic_ncols=True,
+        file=file,
     )
     with bar:
         while True:
