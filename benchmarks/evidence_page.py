@@ -25,7 +25,7 @@ def render(content: dict[str, Any], pictures: list[str]) -> str:
     seeds, epochs = (", ".join(map(str, content[key])) for key in ("seeds", "epochs"))
     parts = [
         f"# {content['title']}",
-        f"{state}{failed}. Seeds {seeds}; {epochs} epochs. {explanation(content)}",
+        f"{state}{failed}. Seeds {seeds}; epochs: {epochs}. {explanation(content)}",
         *(markdown_table(table) for table in content["tables"] if table["rows"]),
         *(f"![{picture.removesuffix('.svg')}]({picture})" for picture in pictures),
         f"```\n{content['command']}\npython benchmarks/evidence.py RUNS --name {content['name']}\n```",
@@ -45,14 +45,16 @@ def explanation(content: dict[str, Any]) -> str:
     return (
         f"{epoch} Mean ± standard deviation over seeds; differences to plain memory are in points, paired over seeds, "
         "with 95 % intervals that hold for all rows of a table together, bold where they leave out zero. "
-        "Staleness: mean distance of stored rows to fresh embeddings of the same images."
+        "Staleness: mean distance of stored rows to fresh embeddings of the same images; read it beside that of the same "
+        "rows had they not been realigned, because an encoder that maps everything to one place has stale rows nowhere."
     )
 
 
 def markdown_table(table: dict[str, Any]) -> str:
     """One condition."""
     keys = list(dict.fromkeys(key for row in table["rows"] for key in row["values"]))
-    keys = [key for key in keys if key.split(" ")[-1] in TITLES]
+    order = list(TITLES)
+    keys = sorted((key for key in keys if key.split(" ")[-1] in order), key=lambda key: order.index(key.split(" ")[-1]))
     heads = ["", *map(heading, keys), *(f"to plain ({PICKS[pick]})" for pick in table["picks"])]
     heads += ["published %"] * bool(table["published"]) + ["seeds"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]

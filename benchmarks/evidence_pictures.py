@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from adaptive_memory_bank.compare.report.palette import Look, looks
 
@@ -36,20 +37,24 @@ def draw(content: dict[str, Any], results: Path) -> list[Path]:
 
 def _figure(content: dict[str, Any], key: str) -> Figure:
     tables = [table for table in content["tables"] if table["rows"]]
-    figure = Figure(figsize=(4.6 * len(tables), 3.6), layout="constrained")
+    columns, lines = min(3, len(tables)), -(-len(tables) // 3)
+    figure = Figure(figsize=(4.6 * columns, 3.6 * lines), layout="constrained")
     names = list(dict.fromkeys(row["variant"] for table in tables for row in table["rows"]))
     without = {run["variant"] for run in content["runs"] if run["adapter"] == "none"}
     look = looks(names, next(iter(without), None))
-    axes = figure.subplots(1, len(tables), squeeze=False)[0]
-    for axis, table in zip(axes, tables, strict=True):
+    axes = figure.subplots(lines, columns, squeeze=False).flatten()
+    for axis in axes[len(tables) :]:
+        axis.remove()
+    for axis, table in zip(axes[: len(tables)], tables, strict=True):
         for name, curves in _curves(content, table, key).items():
             _draw_variant(axis, name, curves, look[name], scale=100 if key.startswith("val/") else 1)
         if key == "bank/staleness":
-            _draw_unadapted(axis, content, table)
+            _draw_unadapted(axis, _curves(content, table, "bank/staleness_unadapted"), look)
         axis.set(title=f"{table['setting']}: {table['condition']}", xlabel="epoch")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.grid(alpha=0.25)
     axes[0].set_ylabel(LABELS[key])
-    axes[-1].legend(fontsize=8)
+    axes[len(tables) - 1].legend(fontsize=8)
     return figure
 
 
@@ -75,10 +80,10 @@ def _draw_variant(axis: Axes, name: str, curves: list[dict[int, float]], look: L
     axis.fill_between(shown, low, high, color=look.color, alpha=0.15, linewidth=0)
 
 
-def _draw_unadapted(axis: Axes, content: dict[str, Any], table: dict[str, Any]) -> None:
-    """What the same rows of `auto`'s run would be without realignment: a dotted line."""
-    curves = _curves(content, table, "bank/staleness_unadapted").get("auto")
-    if curves:
-        epochs = sorted(set.intersection(*(set(curve) for curve in curves)))
-        means = [fmean(curve[epoch] for curve in curves) for epoch in epochs]
-        axis.plot([epoch + 1 for epoch in epochs], means, ":", color="black", label="auto's rows, not realigned")
+def _draw_unadapted(axis: Axes, curves: Curves, look: dict[str, Look]) -> None:
+    """How stale the same rows would be as they were stored: dotted, in the colour of the run they belong to."""
+    for name, of_seeds in curves.items():
+        epochs = sorted(set.intersection(*(set(curve) for curve in of_seeds)))
+        means = [fmean(curve[epoch] for curve in of_seeds) for epoch in epochs]
+        axis.plot([epoch + 1 for epoch in epochs], means, ":", color=look[name].color)
+    axis.plot([], [], ":", color="black", label="same rows, not realigned")
