@@ -45,8 +45,8 @@ def explanation(content: dict[str, Any]) -> str:
     return (
         f"{epoch} Mean ± standard deviation over seeds; differences to plain memory are in points, paired over seeds, "
         "with 95 % intervals that hold for all rows of a table together, bold where they leave out zero. "
-        "Staleness: mean distance of stored rows to fresh embeddings of the same images; read it beside that of the same "
-        "rows had they not been realigned, because an encoder that maps everything to one place has stale rows nowhere."
+        "Staleness: mean distance of stored rows to fresh embeddings of the same images; read it beside that of the "
+        "same rows, not realigned, because an encoder that maps everything to one place has stale rows nowhere."
     )
 
 
