@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from adaptive_memory_bank.compare.plan import plan_runs, write_plan
-from adaptive_memory_bank.compare.results import write_json
 from adaptive_memory_bank.compare.worker import run_job
 from adaptive_memory_bank.data.glyphs import glyphs
 
@@ -154,6 +153,7 @@ def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path):
 
 
 def test_a_folder_without_a_complete_run_says_so(tmp_path):
-    write_json(tmp_path / "a" / "result.json", {"status": "running", "adapter": "auto", "data": "x"})
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "result.json").write_text('{"status": "running", "adapter": "auto", "data": "x"}')
     with pytest.raises(ValueError, match="holds no complete run yet"):
         evidence.gather(tmp_path, "x")
