@@ -1,35 +1,17 @@
 import json
-from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from adaptive_memory_bank.compare.results import Run, read_details, write_json
+from adaptive_memory_bank.compare.results import Run, read_details
 
 
 def test_a_runs_own_file_wins_over_the_list_and_the_list_keeps_lost_folders(tmp_path, write_run):
     folder = write_run(tmp_path, "xbn")
     lost = {"run": "gone", "adapter": "ema", "status": "complete"}
-    write_json(tmp_path / "results.json", [{"run": folder.name, "adapter": "old"}, lost])
+    (tmp_path / "results.json").write_text(json.dumps([{"run": folder.name, "adapter": "old"}, lost]))
     details = read_details(tmp_path)
     assert details[folder.name]["adapter"] == "xbn"
     assert details["gone"]["adapter"] == "ema"
-
-
-def test_a_reader_never_sees_half_a_file_while_others_write(tmp_path):
-    path = tmp_path / "results.json"
-    write_json(path, [])
-    with ProcessPoolExecutor(2) as pool:
-        writers = [pool.submit(_rewrite, path) for _ in range(2)]
-        for _ in range(300):
-            assert isinstance(json.loads(path.read_text()), list)
-        for writer in writers:
-            writer.result()
-    assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
-
-
-def _rewrite(path):
-    for count in range(100):
-        write_json(path, list(range(50 * count)))
 
 
 def test_broken_json_is_named(tmp_path):

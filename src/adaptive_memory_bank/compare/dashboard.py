@@ -8,8 +8,10 @@ from typing import Any
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces.reports.v2 import interface as wr
 
+from adaptive_memory_bank.training.runs import write_json
+
 from .comparison import Comparison, read_comparison
-from .results import Run, write_json
+from .results import Run
 from .server import check_server, within
 
 WORST_QUERIES = "worst_queries"
@@ -96,7 +98,7 @@ def _bars(metric: str, key: Any) -> Any:
 
 def spec_of(workspace: ws.Workspace) -> dict[str, Any]:
     """The specification as it would be sent."""
-    spec: dict[str, Any] = workspace._to_model().model_dump(by_alias=True, exclude_none=True)
+    spec: dict[str, Any] = workspace._to_model().model_dump(mode="json", by_alias=True, exclude_none=True)
     return spec
 
 

@@ -14,11 +14,11 @@ from jsonargparse import ArgumentParser
 
 from adaptive_memory_bank.training.commands.options import add_config_arguments, to_config
 from adaptive_memory_bank.training.config import PRESETS, MocoConfig, RetrievalConfig, RunConfig
+from adaptive_memory_bank.training.runs import write_json
 from adaptive_memory_bank.training.validation import check_moco, check_retrieval
 
 from .comparison import PLAN_FILE
 from .config import CompareConfig, Setting, TaskName, Variant, check_compare, settings_of, variants_of
-from .results import write_json
 
 KINDS: dict[TaskName, type[RunConfig]] = {"retrieval": RetrievalConfig, "moco": MocoConfig}
 # Without a preset a comparison is for a first look: two cores, five minutes.

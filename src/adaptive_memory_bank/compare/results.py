@@ -1,7 +1,6 @@
 """What finished runs say of themselves: `result.json` of every run, `results.json` of a folder of runs."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,14 +100,6 @@ def read_details(out: Path) -> dict[str, dict[str, Any]]:
         if isinstance(entry, dict):
             found[path.parent.name] = {**entry, "run": path.parent.name}
     return found
-
-
-def write_json(path: Path, content: object) -> None:
-    """Write JSON so that a reader, or a crash, never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
-    draft.replace(path)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
