@@ -42,55 +42,32 @@ def tiny(tmp_path_factory) -> str:
     return f"npz:{path}"
 
 
+SHORT: dict[str, Any] = {
+    "batch_size": 16,
+    "epochs": 2,
+    "embedding_dim": 16,
+    "log_every": 3,
+    "checkpoint_every": 4,
+    "drift_every": 3,
+    "probe_size": 8,
+    "threads": 1,
+    "wandb": "disabled",
+    "quiet": True,
+}
+
+
 @pytest.fixture
 def retrieval_config(tiny, tmp_path) -> Callable[..., RetrievalConfig]:
     """A run of two short epochs."""
-
-    def make(**options: Any) -> RetrievalConfig:
-        small = {
-            "data": tiny,
-            "batch_size": 16,
-            "epochs": 2,
-            "validation": 0.2,
-            "embedding_dim": 16,
-            "log_every": 3,
-            "checkpoint_every": 4,
-            "drift_every": 3,
-            "probe_size": 8,
-            "threads": 1,
-            "wandb": "disabled",
-            "quiet": True,
-            "out": str(tmp_path / "runs"),
-        }
-        return make_config(RetrievalConfig, **{**small, **options})
-
-    return make
+    mine = {**SHORT, "data": tiny, "out": str(tmp_path / "runs"), "validation": 0.2}
+    return lambda **options: make_config(RetrievalConfig, **{**mine, **options})
 
 
 @pytest.fixture
 def moco_config(tiny, tmp_path) -> Callable[..., MocoConfig]:
     """A run of two short epochs."""
-
-    def make(**options: Any) -> MocoConfig:
-        small = {
-            "data": tiny,
-            "batch_size": 16,
-            "epochs": 2,
-            "width": 0.125,
-            "memory": 64,
-            "embedding_dim": 16,
-            "log_every": 3,
-            "checkpoint_every": 4,
-            "drift_every": 3,
-            "probe_size": 8,
-            "threads": 1,
-            "wandb": "disabled",
-            "quiet": True,
-            "out": str(tmp_path / "runs"),
-        }
-        return make_config(MocoConfig, **{**small, **options})
-
-    return make
+    mine = {**SHORT, "data": tiny, "out": str(tmp_path / "runs"), "width": 0.125, "memory": 64}
+    return lambda **options: make_config(MocoConfig, **{**mine, **options})
 
 
 class Ended(NamedTuple):

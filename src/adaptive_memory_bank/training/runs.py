@@ -84,10 +84,15 @@ class RunFolder:
             write_json(out / "results.json", list(entries.values()))
 
 
+def data_name(config: RunConfig) -> str:
+    """The dataset's name; of `npz:PATH` that of the file."""
+    return Path(config.data.split(":", 1)[1]).stem if ":" in config.data else config.data
+
+
 def default_name(config: RunConfig) -> str:
     """Task, data, adapter and seed, as a folder's name."""
-    data = Path(config.data.split(":", 1)[1]).stem if ":" in config.data else config.data
-    return re.sub(r"[^\w.@=-]+", "-", f"{config.task}-{data}-{config.name or config.adapter}-s{config.seed}")
+    words = (config.task, data_name(config), config.name or config.adapter, f"s{config.seed}")
+    return re.sub(r"[^\w.@=-]+", "-", "-".join(words))
 
 
 def _free_name(out: Path, name: str) -> Path:

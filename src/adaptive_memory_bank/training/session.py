@@ -15,7 +15,7 @@ from adaptive_memory_bank.data import Part
 from adaptive_memory_bank.training.callbacks import TrainingLog
 from adaptive_memory_bank.training.config import RunConfig
 from adaptive_memory_bank.training.gallery import gallery_table, render_gallery
-from adaptive_memory_bank.training.runs import RunFolder, describe_machine, write_json
+from adaptive_memory_bank.training.runs import RunFolder, data_name, describe_machine, write_json
 from adaptive_memory_bank.training.scoring import EvaluationMonitor
 from adaptive_memory_bank.training.tracking import JsonlLogger, finish_wandb, new_run_id, start_wandb, wandb_mode
 
@@ -42,9 +42,8 @@ class Session:
         if self.folder is None:
             return []
         before = self.folder.read_result() if self.resumed else {}
-        self._run_id = (
-            before.get("wandb_id") or os.environ.get("WANDB_RUN_ID") or new_run_id()
-        )  # W&B sweeps name their runs
+        given = os.environ.get("WANDB_RUN_ID")  # W&B sweeps name their runs
+        self._run_id = before.get("wandb_id") or given or new_run_id()
         self.folder.write_result(self._result("running"))
         self.journal = JsonlLogger(self.folder.metrics_file)
         self.wandb = self._start_wandb(self.folder, self._run_id)
@@ -60,7 +59,7 @@ class Session:
             quiet=config.quiet,
             project=config.project,
             entity=config.entity,
-            group=config.group or f"{config.data}-{config.task}",
+            group=config.group or f"{data_name(config)}-{config.task}",
             tags=[config.task, config.adapter, *config.tags],
             name=folder.path.name,
             config={**asdict(config), "task": config.task, **self.facts},
