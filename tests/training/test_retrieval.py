@@ -67,6 +67,11 @@ def test_the_warm_up_moves_the_head_alone_and_leaves_the_memory_empty(retrieval_
     assert task.idle_parameters
 
 
+def test_a_loss_that_teaches_nothing_says_so(retrieval_config):
+    with pytest.warns(UserWarning, match=r"The loss was 0 in every step of epoch 0: no pairs were kept"):
+        retrieval.run(retrieval_config(adapter="none", epochs=1, pos_margin=5.0))  # no two unit rows are that far apart
+
+
 def test_the_learning_rate_falls_in_steps(retrieval_config):
     config = retrieval_config(epochs=40, lr=1.0, lr_step=15, lr_gamma=0.33, warmup_epochs=2, warmup_lr=0.5)
     rate = retrieval.build(config).module.learning_rate
@@ -94,7 +99,7 @@ def test_staleness_is_measured_on_the_very_images_that_were_stored(retrieval_con
     """With an encoder that rests in eval mode, stored rows equal fresh ones: same image, same augmentation."""
     from pathlib import Path
 
-    config = retrieval_config(adapter="identity", lr=1e-30, weight_decay=0.0, embedding_norm="none", run_name="run")
+    config = retrieval_config(adapter="identity", lr=1e-30, weight_decay=0.0, mine=False, run_name="run")
     resting = retrieval.RetrievalModule.on_train_epoch_start
 
     def rest(self):

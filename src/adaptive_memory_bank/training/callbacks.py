@@ -7,6 +7,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 
 from adaptive_memory_bank.data import ImageDataset
@@ -65,6 +66,11 @@ class TrainingLog(Callback):
         assert isinstance(pl_module, TrainingModule)
         metrics = self._pop_window(trainer, pl_module)
         metrics["train/loss_epoch"] = self.epoch.get("train/loss", 0.0) / max(self.epoch.get("steps", 1), 1)
+        if metrics["train/loss_epoch"] == 0:
+            rank_zero_warn(
+                f"The loss was 0 in every step of epoch {trainer.current_epoch}: no pairs were kept, and nothing was "
+                "learned. Try other margins, or `--mine false`."
+            )
         self.epoch = {}
         log(trainer, metrics)
 

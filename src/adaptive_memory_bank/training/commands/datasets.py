@@ -7,12 +7,13 @@ from jsonargparse import ArgumentParser
 
 
 def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
-    """There are none."""
+    """Where to look."""
+    parser.add_argument("--data_root", type=str | None, default=None, help="Folder with the datasets' files.")
 
 
 def main(options: Any) -> int:
-    """Print every name that `--data` takes, with its size, split, metrics and place."""
+    """Print every dataset, its size and whether it is there."""
     from adaptive_memory_bank.data.table import datasets_table
 
-    print(datasets_table())
+    print(datasets_table(options.data_root))
     return 0
