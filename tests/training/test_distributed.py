@@ -1,11 +1,13 @@
 """Two real gloo processes: whole groups, equal banks, every image scored once."""
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from adaptive_memory_bank.training.config import save_config
@@ -18,14 +20,16 @@ LAUNCHERS = {
 }
 
 
-def run_on_two(config, tmp_path, launcher):
+def run_on_two(config, tmp_path, launcher, *, code=0, **environment):
     save_config(config, tmp_path / "asked.yaml")
     command = [*LAUNCHERS[launcher], SCRIPT, str(tmp_path), config.task, "--config", str(tmp_path / "asked.yaml")]
-    variables = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    variables = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"} | environment
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=200, check=False, env={**variables, "OMP_NUM_THREADS": "1"}
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
+    if code:
+        return [], {}
     ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
     return ranks, json.loads((tmp_path / "runs" / "run" / "result.json").read_text())
 
@@ -66,3 +70,15 @@ def test_moco_under_torchrun(moco_config, tmp_path):
     assert not set(seen[0][:half].tolist()) & set(seen[1][:half].tolist())
     alone = evaluate_run(tmp_path / "runs" / "run", checkpoint="last")
     assert {name: value for name, value in result["metrics"].items() if name.startswith("val/")} == alone
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_stops_both_and_they_resume_to_the_bit(retrieval_config, metric_lines, tmp_path):
+    config = retrieval_config(run_name="run", devices=2, accelerator="cpu", batch_size=8)
+    run_on_two(config, tmp_path, "lightning", code=130, INTERRUPT_AT="5")
+    folder = tmp_path / "runs" / "run"
+    assert json.loads((folder / "result.json").read_text())["status"] == "interrupted"
+    resumed, _ = run_on_two(dataclasses.replace(config, resume=str(folder)), tmp_path, "lightning")
+    whole, _ = run_on_two(dataclasses.replace(config, run_name="whole"), tmp_path, "lightning")
+    assert metric_lines(folder) == metric_lines(folder.with_name("whole"))
+    assert all(torch.equal(one["rows"], other["rows"]) for one, other in zip(resumed, whole, strict=True))
