@@ -8,8 +8,8 @@ moment of a step, beyond what was there before it, as PyTorch's profiler sees th
 CPU times of a run with ``--threads 1``.
 
 The floor is the pair of matrix products that no exact implementation can avoid: similarities, and the gradient's
-product with the same rows. "early" batches are as in early training: nearly collapsed, so that the miner keeps about
-half of all negatives; "late" ones are spread out, and it keeps few.
+product with the same rows. "early" batches are as in early training: nearly collapsed, so that the miner keeps most
+negatives; "late" ones are spread out, and it keeps few.
 """
 
 from __future__ import annotations
