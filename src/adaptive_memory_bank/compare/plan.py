@@ -22,7 +22,7 @@ from .config import CompareConfig, Setting, TaskName, Variant, check_compare, se
 
 KINDS: dict[TaskName, type[RunConfig]] = {"retrieval": RetrievalConfig, "moco": MocoConfig}
 # Without a preset a comparison is for a first look: two cores, five minutes.
-QUICK: dict[TaskName, dict[str, Any]] = {"retrieval": {"epochs": 4, "batch_size": 16}, "moco": {"epochs": 15}}
+QUICK: dict[TaskName, dict[str, Any]] = {"retrieval": {"epochs": 6, "batch_size": 16}, "moco": {"epochs": 15}}
 # What the comparison itself decides for each run.
 OWN_FIELDS = frozenset({"seed", "out", "run_name", "name", "resume"})
 # What says nothing about the numbers a run makes.
