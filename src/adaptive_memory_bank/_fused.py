@@ -140,7 +140,7 @@ class Known(torch.autograd.Function):
         return values.view_as(values)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
         """Apply the chain rule."""
         (gradient,) = ctx.saved_tensors
@@ -151,7 +151,7 @@ def with_gradient(queries: Tensor, values: Tensor, gradient: Tensor | None) -> T
     """Attach a gradient, where one was wanted."""
     if gradient is None:
         return values
-    attached: Tensor = Known.apply(queries, values, gradient)  # type: ignore[no-untyped-call]
+    attached: Tensor = Known.apply(queries, values, gradient)
     return attached
 
 

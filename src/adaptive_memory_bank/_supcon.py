@@ -90,7 +90,7 @@ def _holds(labels: Tensor, stored: Tensor) -> Tensor:
     """Whether each stored label (n,) is one of the labels (B,)."""
     if not len(labels):
         return torch.zeros_like(stored, dtype=torch.bool)
-    known = labels.unique()
+    known: Tensor = torch.unique(labels)
     return known[torch.searchsorted(known, stored).clamp_(max=len(known) - 1)] == stored
 
 
@@ -163,7 +163,9 @@ def _combine(ring: LazyRing, related: _Related, kept: Tensor, negatives: SoftSum
     gradient = negatives.over(whole)
     if gradient is not None:
         weights = terms.mul_((top - whole).exp_()).sub_(kept / count)
-        for slots, part in zip(related.slots.split(related.step), weights.split(related.step), strict=True):
+        for slots, part in zip(
+            torch.split(related.slots, related.step), torch.split(weights, related.step), strict=True
+        ):
             rows, factors = realigned(ring, ring.rows[slots])
             gradient.addmm_(part.T, rows.mul_(factors))
         gradient.masked_fill_(~counted[:, None], 0)  # NaN where there was no pair at all

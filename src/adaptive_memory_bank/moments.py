@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 
     mean: Tensor
     std: Tensor
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs of moments
     population_std: Tensor
     mean_variance: Tensor
     std_variance: Tensor

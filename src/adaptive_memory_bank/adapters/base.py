@@ -24,7 +24,7 @@ class KeepsPrecision(nn.Module):
 
     def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         exact = {name: buffer for name, buffer in self._buffers.items() if name not in self._may_be_half}
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, before in exact.items():
             after = self._buffers[name]
             if before is not None and after is not None and after.dtype in (torch.float16, torch.bfloat16):
