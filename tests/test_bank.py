@@ -295,3 +295,13 @@ def test_repr_tells_size_fill_and_adapter():
     bank = AdaptiveMemoryBank(4, 2, EMA(0.5))
     assert "size=4, dim=2, filled=0" in repr(bank)
     assert "EMA(momentum=0.5)" in repr(bank)
+
+
+def test_last_slots_tell_where_the_rows_of_the_last_enqueue_landed():
+    bank = AdaptiveMemoryBank(size=5, dim=1, adapter="identity")
+    bank.update(torch.arange(3.0)[:, None])
+    bank.update(torch.tensor([[3.0], [math.nan], [5.0], [6.0]]))  # slots 3, none, 4, 0
+    assert bank.last_slots.tolist() == [3, -1, 4, 0]
+    assert bank.embeddings[bank.last_slots[[0, 2, 3]], 0].tolist() == [3.0, 5.0, 6.0]
+    bank.update(torch.arange(7.0)[:, None])  # two more than it holds: the first two do not stay
+    assert bank.last_slots.tolist() == [-1, -1, 3, 4, 0, 1, 2]

@@ -1,5 +1,7 @@
 """MemorySupConLoss: gradients, precision, state, ranks, errors."""
 
+import copy
+
 import pytest
 import torch
 import torch.multiprocessing as mp
@@ -206,3 +208,12 @@ def test_refuses_what_is_no_bank_and_batches_that_do_not_fit():
     unlabelled.bank.enqueue(torch.zeros(2, 6))
     with pytest.raises(ValueError, match="This bank holds unlabelled rows"):
         unlabelled(torch.zeros(2, 6), torch.zeros(2, dtype=torch.int64))
+
+
+def test_a_copy_shares_no_memory_with_the_original_and_goes_on_alike():
+    loss = make(20, adapter="auto")
+    loss(*random_batch(0))
+    other = copy.deepcopy(loss)
+    assert other._workspace is not loss._workspace
+    for step in (1, 2):
+        assert torch.equal(loss(*random_batch(step)), other(*random_batch(step)))

@@ -8,6 +8,7 @@ B x n similarities, ever exists. The gradient is ready when the loss is; no late
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from adaptive_memory_bank.ring import LazyRing
 
-BLOCK_BYTES = {"cpu": 8 << 20}  # of a block and its logits: in the last cache, and few barriers between threads
+BLOCK_BYTES = {"cpu": 16 << 20}  # of a block and its logits: in the last cache, and few barriers between threads
 DEVICE_BLOCK_BYTES = 64 << 20  # elsewhere, launching costs more than a full cache
 SAFE_EXPONENT = 32.0  # sums of exp(+-this) over any bank are far from the ends of float32
 SMALLEST_NORM = 1e-12  # as in `torch.nn.functional.normalize`
@@ -32,10 +33,39 @@ class Block(NamedTuple):
     logits: Tensor  # (b, B), cosine similarities over temperature; likewise
 
 
+class Workspace:
+    """Memory for one block, kept from step to step: taking 16 MiB anew costs more than all small operations together.
+
+    A copy starts without any, and nothing of it is saved.
+    """
+
+    def __init__(self) -> None:
+        self._rows: Tensor | None = None
+        self._logits: Tensor | None = None
+
+    def take(self, rows: int, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Room for rows (rows, dim) and for their logits (rows, B)."""
+        self._rows = _room(self._rows, rows * queries.shape[1], queries)
+        self._logits = _room(self._logits, rows * len(queries), queries)
+        return (
+            self._rows[: rows * queries.shape[1]].view(rows, queries.shape[1]),
+            self._logits[: rows * len(queries)].view(rows, len(queries)),
+        )
+
+    def __reduce__(self) -> tuple[type[Workspace], tuple[()]]:
+        return Workspace, ()
+
+
+def _room(memory: Tensor | None, count: int, like: Tensor) -> Tensor:
+    fits = memory is not None and memory.dtype == like.dtype and memory.device == like.device and len(memory) >= count
+    return memory if memory is not None and fits else like.new_empty(count)
+
+
 def rows_per_block(ring: LazyRing, queries: Tensor) -> int:
-    """How many rows fit the cache together with their logits."""
-    largest = BLOCK_BYTES.get(queries.device.type, DEVICE_BLOCK_BYTES)
-    return max(largest // ((ring.dim + len(queries)) * queries.element_size()), 1)
+    """How many rows fit the cache together with their logits; about, so that all blocks are of one size."""
+    bytes_in_all = ring.count * (ring.dim + len(queries)) * queries.element_size()
+    blocks = max(round(bytes_in_all / BLOCK_BYTES.get(queries.device.type, DEVICE_BLOCK_BYTES)), 1)
+    return max(math.ceil(ring.count / blocks), 1)
 
 
 def realigned(ring: LazyRing, stored: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -45,15 +75,16 @@ def realigned(ring: LazyRing, stored: Tensor, out: Tensor | None = None) -> tupl
     return rows, norms.clamp_(min=SMALLEST_NORM).reciprocal_()
 
 
-def walk(ring: LazyRing, queries: Tensor) -> Iterator[Block]:
+def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Block]:
     """Yield the rows block by block, with their products.
 
     Args:
         ring: Holds the rows.
         queries: Shape (B, dim): unit vectors over temperature.
+        workspace: Memory for a block.
     """
     step = rows_per_block(ring, queries)
-    rows_memory, logits_memory = queries.new_empty(step, ring.dim), queries.new_empty(step, len(queries))
+    rows_memory, logits_memory = workspace.take(min(step, ring.count), queries)
     for start in range(0, ring.count, step):
         stored = ring.rows[start : min(start + step, ring.count)]
         rows, factors = realigned(ring, stored, out=rows_memory[: len(stored)])
@@ -160,7 +191,7 @@ def wants_gradient(queries: Tensor) -> bool:
     return torch.is_grad_enabled() and queries.requires_grad
 
 
-def log_sum_exp(ring: LazyRing, queries: Tensor, temperature: float) -> Tensor:
+def log_sum_exp(ring: LazyRing, queries: Tensor, temperature: float, *, workspace: Workspace) -> Tensor:
     """``log sum_j exp(q_i . z_j / temperature)`` over all rows, (B,), differentiable in the unit queries.
 
     An empty ring gives minus infinity.
@@ -168,7 +199,7 @@ def log_sum_exp(ring: LazyRing, queries: Tensor, temperature: float) -> Tensor:
     wanted = wants_gradient(queries)
     with torch.no_grad():
         sums = SoftSum(queries, temperature, gradient=wanted)
-        for block in walk(ring, queries / temperature):
+        for block in walk(ring, queries / temperature, workspace):
             sums.add(block)
         values = sums.log()
         mean_row = sums.over(values) if ring.count else sums.weighted

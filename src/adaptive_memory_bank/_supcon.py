@@ -7,7 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adaptive_memory_bank._fused import Block, SoftSum, realigned, rows_per_block, walk, wants_gradient, with_gradient
+from adaptive_memory_bank._fused import (
+    Block,
+    SoftSum,
+    Workspace,
+    realigned,
+    rows_per_block,
+    walk,
+    wants_gradient,
+    with_gradient,
+)
 from adaptive_memory_bank.ring import LazyRing
 
 
@@ -44,7 +53,14 @@ SMALLEST_TERM = 2.0**-47  # below the exponential of any bounded logit, above th
 
 
 def supcon_rows(
-    ring: LazyRing, queries: Tensor, labels: Tensor, *, slots: Tensor, temperature: float, margins: Margins
+    ring: LazyRing,
+    queries: Tensor,
+    labels: Tensor,
+    *,
+    slots: Tensor,
+    temperature: float,
+    margins: Margins,
+    workspace: Workspace,
 ) -> tuple[Tensor, Pairs]:
     """Loss of each query (B,), 0 where it has no positive, and the number of pairs kept over all queries.
 
@@ -58,12 +74,13 @@ def supcon_rows(
         slots: Where in the ring each query is itself, shape (B,), or -1.
         temperature: Divides the cosines.
         margins: Which pairs are kept.
+        workspace: Memory for a block of rows.
     """
     wanted = wants_gradient(queries)
     with torch.no_grad():
         related = _Related.of(ring, queries, labels)
         negatives = _Negatives(SoftSum(queries, temperature, gradient=wanted), margins.negative_above / temperature)
-        for index, block in enumerate(walk(ring, queries / temperature)):
+        for index, block in enumerate(walk(ring, queries / temperature, workspace)):
             negatives.add(block, related.part(index))
         kept = (
             related.same & (related.slots[:, None] != slots) & (related.logits < margins.positive_below / temperature)

@@ -170,9 +170,10 @@ class AdaptiveMemoryBank(nn.Module):
         count, first = len(rows), 0
         if self.gather_distributed:
             rows, labels, first = gather_batch(rows, labels)
-        as_stored = rows.to(self.ring.rows.dtype)  # half precision has infinities of its own
         rows = rows.to(self.ring.scale.dtype)
-        finite = as_stored.isfinite().all(1) & (rows.square().sum(1) < LARGEST_SQUARED_NORM)
+        finite = rows.square().sum(1) < LARGEST_SQUARED_NORM  # NaN is not
+        if self.ring.rows.dtype == torch.float16:  # has infinities of its own
+            finite &= rows.to(torch.float16).isfinite().all(1)
         if finite.all():
             return rows, labels, torch.arange(first, first + count, device=rows.device)
         if count_rejected:
@@ -184,7 +185,7 @@ class AdaptiveMemoryBank(nn.Module):
     def _adapt(self, rows: Tensor, labels: Tensor | None) -> None:
         if len(rows) < 2:  # no spread to learn from
             return
-        target = self.adapter.observe(Moments.of(rows, labels))
+        target = self.adapter.observe(Moments.of(rows, labels if self.adapter.uses_labels else None))
         if target is not None:
             self.ring.realign(target)
 

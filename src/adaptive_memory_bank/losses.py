@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adaptive_memory_bank._fused import log_sum_exp
+from adaptive_memory_bank._fused import Workspace, log_sum_exp
 from adaptive_memory_bank._supcon import ALL_PAIRS, Margins, Pairs, supcon_batch_rows, supcon_rows
 from adaptive_memory_bank.bank import AdaptiveMemoryBank, check_rows
 
@@ -25,6 +25,7 @@ class _MemoryLoss(nn.Module):
         if not (_is_number(temperature) and 0 < temperature < math.inf):
             raise ValueError(f"`temperature` must be a positive number, got {temperature!r}.")
         self.bank = bank
+        self._workspace = Workspace()
         self.temperature = float(temperature)
 
     def _unit(self, rows: Tensor) -> Tensor:
@@ -108,7 +109,7 @@ class MemorySupConLoss(_MemoryLoss):
             self.bank.update(queries, labels)
         slots = self.bank.last_slots if self.training else torch.full_like(labels, -1)
         labels, slots = labels.to(queries.device), slots.to(queries.device)
-        finite = queries.detach().isfinite().all(1)
+        finite = queries.detach().square().sum(1).isfinite()
         if finite.all():
             return self._loss(queries, labels, slots)
         return self._loss(queries[finite], labels[finite], slots[finite]) * torch.nan
@@ -118,7 +119,13 @@ class MemorySupConLoss(_MemoryLoss):
         with torch.autocast(queries.device.type, enabled=False):
             unit = self._unit(queries)
             rows, self.last_pairs = supcon_rows(
-                self.bank.ring, unit, labels, slots=slots, temperature=self.temperature, margins=margins
+                self.bank.ring,
+                unit,
+                labels,
+                slots=slots,
+                temperature=self.temperature,
+                margins=margins,
+                workspace=self._workspace,
             )
             loss = _mean_above_zero(rows, self.last_pairs, unit)
             if self.batch_weight:
@@ -180,7 +187,7 @@ class MemoryInfoNCELoss(_MemoryLoss):
             queries, keys = self._unit(queries), self._unit(keys)
             if self.training:
                 self.bank.adapt(keys)
-            negative = log_sum_exp(self.bank.ring, queries, self.temperature)
+            negative = log_sum_exp(self.bank.ring, queries, self.temperature, workspace=self._workspace)
             if self.training:
                 self.bank.enqueue(keys)
             positive = (queries * keys).sum(1) / self.temperature
@@ -197,7 +204,7 @@ def _mean_above_zero(losses: Tensor, pairs: Pairs, queries: Tensor) -> Tensor:
     comparable = min(pairs) > 0 and max(pairs) > 1
     if not (comparable and counted.any()):
         return (queries * 0).sum()
-    return losses[counted].mean()
+    return losses.where(counted, 0).sum() / counted.sum()  # indexing would cost more, forward and backward
 
 
 def _is_number(value: object) -> bool:

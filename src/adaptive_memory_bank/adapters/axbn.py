@@ -38,6 +38,8 @@ class AXBN(Adapter):
         2.0
     """
 
+    uses_labels = False
+
     mean: Tensor  # (dim,)
     std: Tensor  # (dim,)
     variance: Tensor  # (): p

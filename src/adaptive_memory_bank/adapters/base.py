@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,10 @@ class Adapter(KeepsPrecision):
         >>> len(bank)
         4
     """
+
+    #: Whether `observe` looks at what only labels tell (`population_std` and both variances). Measuring that takes as
+    #: long as all the rest of a step, so adapters that do without say so.
+    uses_labels: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()

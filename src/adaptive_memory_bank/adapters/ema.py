@@ -24,6 +24,8 @@ class EMA(Adapter):
         [0.0, 2.0, 3.0]
     """
 
+    uses_labels = False
+
     mean: Tensor  # (dim,)
     std: Tensor  # (dim,)
     observations: Tensor  # ()

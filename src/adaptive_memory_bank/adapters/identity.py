@@ -16,6 +16,8 @@ class Identity(Adapter):
         True
     """
 
+    uses_labels = False
+
     def observe(self, batch: Moments) -> Moments | None:
         """Ask for no change, whatever the batch."""
         return None

@@ -17,6 +17,8 @@ class XBN(Adapter):
         tensor([2.])
     """
 
+    uses_labels = False
+
     def observe(self, batch: Moments) -> Moments:
         """Answer with the batch itself."""
         return batch
