@@ -99,8 +99,10 @@ def test_the_adapter_is_a_name_an_instance_or_a_factory(adapter):
 
 def test_an_adapter_in_use_elsewhere_is_copied():
     adapter = AXBN()
-    AdaptiveMemoryBank(4, 2, adapter)
-    swap_memory_bank(NTXentLoss(memory_bank_size=(8, 4)), adapter)
+    bank = AdaptiveMemoryBank(4, 2, adapter)
+    criterion = swap_memory_bank(NTXentLoss(memory_bank_size=(8, 4)), adapter)
+    assert criterion.memory_bank.memory.adapter is not adapter
+    assert bank.adapter is adapter
 
 
 @pytest.mark.parametrize(
