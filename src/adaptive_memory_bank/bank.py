@@ -139,7 +139,7 @@ class AdaptiveMemoryBank(nn.Module):
 
         Later updates do not disturb a backward pass through it.
         """
-        self._check_queries(queries)
+        check_rows("queries", queries, self.ring)
         queries = F.normalize(queries.to(self.ring.scale.dtype), dim=1)
         if torch.is_grad_enabled() and queries.requires_grad:
             # The backward pass needs rows that no later enqueue overwrites: this copy.
@@ -206,9 +206,6 @@ class AdaptiveMemoryBank(nn.Module):
             raise TypeError("`labels` must be a tensor of integers, got torch.bool.")
         if labels.shape != rows.shape[:1]:
             raise ValueError(f"`labels` must have shape ({len(rows)},), one per row, got {tuple(labels.shape)}.")
-
-    def _check_queries(self, queries: Tensor) -> None:
-        check_rows("queries", queries, self.ring)
 
     def _check_labelled(self, labels: Tensor | None) -> None:
         labelled = labels is not None
