@@ -16,6 +16,19 @@ def test_conv4_is_a_timm_model():
     assert sum(p.numel() for p in model.parameters()) == 576 + 3 * 36_864 + 512 + 325
 
 
+def test_conv4_is_the_textbook_network_value_and_gradients():
+    """Its ReLU comes after the pool, which must change nothing, to the bit."""
+    torch.manual_seed(0)
+    model = timm.create_model("conv4", in_chans=1)
+    blocks = [nn.Sequential(block[0], block[1], nn.ReLU(), nn.MaxPool2d(2)) for block in model.blocks]
+    images, gradients = torch.randn(8, 1, 28, 28), []
+    for network in (model, lambda x: nn.Sequential(*blocks)(x).mean((2, 3))):
+        rows = network(images)
+        gradients.append([rows, *torch.autograd.grad(rows.square().sum(), list(model.parameters()))])
+    for ours, textbook in zip(*gradients, strict=True):
+        assert torch.equal(ours, textbook)
+
+
 def test_conv4_has_no_pretrained_weights():
     with pytest.raises(ValueError, match="no pretrained weights for `conv4`"):
         timm.create_model("conv4", pretrained=True)

@@ -34,7 +34,9 @@ def main() -> None:
 
 def _answer_all(jobs: "queue.Queue[str | None]", busy: threading.Event, answers: TextIO) -> None:
     from adaptive_memory_bank.training import moco, retrieval  # noqa: F401  while the first job is on its way
+    from adaptive_memory_bank.training.allocator import keep_freed_memory
 
+    keep_freed_memory()
     while (line := jobs.get()) is not None:
         busy.set()
         answer = run_job(json.loads(line))

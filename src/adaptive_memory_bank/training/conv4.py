@@ -10,6 +10,8 @@ from torch import Tensor, nn
 class Conv4(nn.Module):
     """Four blocks of 3x3 convolution, batch norm, ReLU and 2x2 max-pool, then the mean over what is left.
 
+    The ReLU comes after the pool: the same function, with a quarter of the work.
+
     Args:
         in_chans: Channels of the images.
         num_classes: Length of a linear classifier's output; 0: none, the features come out.
@@ -38,7 +40,7 @@ class Conv4(nn.Module):
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
     convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True), nn.MaxPool2d(2))
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.MaxPool2d(2), nn.ReLU(inplace=True))
 
 
 @register_model

@@ -16,6 +16,8 @@ def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 
 def main(options: Any) -> int:
     """Train, and print how it went."""
+    from adaptive_memory_bank.training.allocator import keep_freed_memory
     from adaptive_memory_bank.training.retrieval import run
 
+    keep_freed_memory()
     return report(run(to_config(RetrievalConfig, options)))
