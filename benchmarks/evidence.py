@@ -35,7 +35,9 @@ EARLY = 15  # the epoch at which the paper compares MoCo with and without XBN
 def gather(folder: Path, name: str) -> dict[str, Any]:
     """Everything that the table and the pictures show, and every run by itself."""
     comparison, plan = read_comparison([folder]), read_json_object(folder / PLAN_FILE)
+    order = {name: place for place, name in enumerate(plan.get("runs", {}))}
     complete = [run for run in comparison.runs if run.is_complete]
+    complete.sort(key=lambda run: order.get(run.folder.name, len(order)))
     if not complete:
         raise ValueError(f"`{folder}` holds no complete run yet.")
     return {
@@ -58,6 +60,8 @@ def _run(run: Run) -> dict[str, Any]:
     details, curves = run.details, run.history()
     return {
         "run": run.folder.name,
+        "task": run.task,
+        "data": run.data,
         "setting": run.setting,
         "variant": run.name,
         "adapter": run.adapter,
@@ -67,8 +71,10 @@ def _run(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "epochs": details.get("epochs"),
         "last": _rounded(run.metrics),
+        "chosen_on": details.get("chosen_on"),
         **({"chosen_epoch": details.get("best_epoch"), "chosen": _rounded(run.best)} if _is_chosen(run) else {}),
         "seconds_per_step": details.get("seconds_per_step"),
+        "seconds": details.get("seconds"),
         "date": details.get("date"),
         "curves": {key: _rounded(curves[key]) for key in CURVES if key in curves},
     }

@@ -8,8 +8,10 @@ import evidence
 import headline
 import numpy as np
 import pytest
+import restore
 
 from adaptive_memory_bank.compare.plan import plan_runs, write_plan
+from adaptive_memory_bank.compare.runner import compare
 from adaptive_memory_bank.compare.worker import run_job
 from adaptive_memory_bank.data.glyphs import glyphs
 
@@ -43,12 +45,18 @@ COMMON = ["--epochs", 2, "--threads", 1, "--wandb", "disabled", "--quiet", "--em
 
 
 @pytest.fixture(scope="module")
-def retrieval(data, parse, tmp_path_factory):
-    """Two batch sizes, three adapters, three seeds; the last run is missing."""
-    out = tmp_path_factory.mktemp("retrieval")
+def grid(data, parse):
+    """Two batch sizes, three adapters, three seeds."""
     words = ["--data", f"npz:{data}", "--adapters", "none", "identity", "auto", "--batch_sizes", 8, 16]
-    words += ["--memories", 0.5, "--seeds", 0, 1, 2, "--validation", 0.2, *COMMON, "--out", out]
-    train(parse(*words), leave_out=UNFINISHED)
+    words += ["--memories", 0.5, "--seeds", 0, 1, 2, "--validation", 0.2, *COMMON]
+    return lambda out: parse(*words, "--out", out)
+
+
+@pytest.fixture(scope="module")
+def retrieval(grid, tmp_path_factory):
+    """The grid; the last run is missing."""
+    out = tmp_path_factory.mktemp("retrieval")
+    train(grid(out), leave_out=UNFINISHED)
     return out
 
 
@@ -126,6 +134,24 @@ def test_the_pictures_name_every_adapter_and_repeat_to_the_byte(written, retriev
     assert ">none<" not in staleness
     evidence.write(retrieval, "tiny", tmp_path)
     assert (tmp_path / "tiny_staleness.svg").read_text() == staleness
+
+
+def test_a_comparison_goes_on_elsewhere_from_the_json_alone(written, content, grid, tmp_path):
+    assert len(restore.restore(written[0] / "tiny.json", tmp_path)) == content["complete"] == 17
+    compare(grid(tmp_path), command="amb compare --config x.yaml")  # trains the one that is missing
+    evidence.write(tmp_path, "tiny", tmp_path)
+    later = json.loads((tmp_path / "tiny.json").read_text())
+    assert (later["complete"], later["planned"]) == (18, 18)
+    names = {run["run"]: run for run in content["runs"]}
+    assert [run for run in later["runs"] if run["run"] in names] == content["runs"]
+    assert len({run["run"] for run in later["runs"]} - set(names)) == 1
+    whole = next(table for table in content["tables"] if table["batch_size"] == 8)  # complete before
+    again = next(table for table in later["tables"] if table["batch_size"] == 8)
+    for row, same in zip(whole["rows"], again["rows"], strict=True):
+        assert {key: value["mean"] for key, value in same["values"].items()} == pytest.approx(
+            {key: value["mean"] for key, value in row["values"].items()}, abs=2e-6
+        )
+    assert restore.restore(written[0] / "tiny.json", tmp_path) == []
 
 
 def test_the_headline_has_the_chosen_epochs_numbers(content):

@@ -1,0 +1,67 @@
+"""Puts the runs that `results/<name>.json` holds back into a folder, so that a comparison goes on from them elsewhere.
+
+    python benchmarks/restore.py omniglot runs/omniglot     # then the command of the comparison again
+
+A restored run has its numbers and curves, not its weights: `amb compare` does not train it again, and `evidence.py`
+counts it. Runs whose options have changed since have other names, so they are trained anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import measure
+
+from adaptive_memory_bank.compare.results import RESULT_FILE
+
+
+def restore(source: Path, folder: Path) -> list[Path]:
+    """Write what is missing and return the folders of the runs it made; runs that are there stay as they are."""
+    content = json.loads(source.read_text(encoding="utf-8"))
+    made = []
+    for run in content["runs"]:
+        target = folder / run["run"]
+        if not target.exists():
+            target.mkdir(parents=True)
+            _write(target, run, {key: content[key] for key in ("versions", "machine")})
+            made.append(target)
+    return made
+
+
+def _write(target: Path, run: dict[str, Any], shared: dict[str, Any]) -> None:
+    """`metrics.jsonl` with a line an epoch, then `result.json`, which says that the run is complete."""
+    kept = {key: run.get(key) for key in ("run", "task", "data", "adapter", "seed", "batch_size", "epochs", "date")}
+    result = {
+        **kept,
+        **shared,
+        "name": run["variant"],
+        "memory_size": run["memory_rows"],
+        "metrics": run["last"],
+        "best": run.get("chosen", {}),
+        "best_epoch": run.get("chosen_epoch"),
+        "chosen_on": run["chosen_on"],
+        "seconds_per_step": run["seconds_per_step"],
+        "seconds": run["seconds"],
+        "status": "complete",
+    }
+    with (target / "metrics.jsonl").open("w", encoding="utf-8") as file:
+        for epoch in range(run["epochs"]):
+            values = {key: curve[str(epoch)] for key, curve in run["curves"].items() if str(epoch) in curve}
+            file.write(json.dumps({"epoch": epoch, **values}) + "\n")
+    (target / RESULT_FILE).write_text(json.dumps(result, indent=2), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="of a file in `results/`, without its ending")
+    parser.add_argument("folder", type=Path, help="what `amb compare --out` will name")
+    options = parser.parse_args()
+    made = restore(measure.RESULTS / f"{options.name}.json", options.folder)
+    print(f"{len(made)} runs restored below {options.folder}.")
+
+
+if __name__ == "__main__":
+    main()
