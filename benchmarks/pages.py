@@ -66,6 +66,15 @@ def loss_step(found: dict[str, Any]) -> str:
     return table(["case", "ours / theirs", "of", "ratio", "aim", "reached"], rows)
 
 
+def queue_step(found: dict[str, Any]) -> str:
+    names = list(dict.fromkeys(name for case in found["cases"].values() for name in case))
+    rows = [
+        [case, f"{times_['original']['min_ms']:.1f}", *(f"{times_[name]['of_original']:.2f}" for name in names[1:])]
+        for case, times_ in found["cases"].items()
+    ]
+    return table(["case", "original, ms", *(f"{name}, of it" for name in names[1:])], rows)
+
+
 def retrieval_eval(found: dict[str, Any]) -> str:
     rows = [
         [name, f"{line['min_seconds']:.2f}", times(line["times_ours_min"]), times(line["times_ours_median"])]
@@ -95,6 +104,7 @@ def trainer_overhead(found: dict[str, Any]) -> str:
 
 SPEED = {
     "loss_step": loss_step,
+    "queue_step": queue_step,
     "adaptation_cost": adaptation_cost,
     "retrieval_eval": retrieval_eval,
     "trainer_overhead": trainer_overhead,
