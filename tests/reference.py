@@ -68,19 +68,34 @@ class NaiveAdapter:
         if labels is not None and 1 < len(set(labels.tolist())) < n:
             found = moments_in_classes(rows, labels)
         spread = found["population_std"]
-        if self.seen == 0:
-            self.mu, self.sigma, self.energy, self.noise = mean, spread, np.zeros(2), np.zeros(2)
-            return mean, spread
-        weight = max(1 / self.seen, 0.1)
-        energy = np.array([((mean - self.mu) ** 2).sum(), ((spread - self.sigma) ** 2).sum()])
         noise = np.array([found["mean_variance"].sum(), found["std_variance"].sum()])
-        self.energy = self.energy + weight * (energy - self.energy)
-        self.noise = self.noise + weight * (noise - self.noise)
-        excess = np.maximum(self.energy / np.maximum(self.noise, 1e-38) - 1, 0.01)
-        gain = 1 - 1 / (1 + excess)
-        self.mu = self.mu + gain[0] * (mean - self.mu)
-        self.sigma = self.sigma + gain[1] * (spread - self.sigma)
+        if self.seen == 0:
+            self.mu, self.sigma, self.pair = mean, spread, None
+            self.shown = self.claimed = self.usual = self.recent = self.noise = np.zeros(2)
+            return mean, spread
+        innovation = np.stack([mean - self.mu, spread - self.sigma])
+        gain = self._auto_gain(innovation, (innovation**2).sum(1), noise)
+        self.pair = (innovation, noise, gain)
+        self.mu, self.sigma = self.mu + gain[0] * innovation[0], self.sigma + gain[1] * innovation[1]
         return self.mu, self.sigma
+
+    def _auto_gain(self, innovation, energy, noise):
+        if self.pair is None:
+            self.shown = self.claimed = 5 * noise
+        else:
+            before, claim, gain = self.pair
+            size = (before**2).sum(1)
+            weight = np.minimum(1, 2 * np.maximum(self.usual, claim) / np.maximum(size, 1e-30))
+            self.shown = 0.99 * self.shown + weight * ((1 - gain) * size - (innovation * before).sum(1))
+            self.claimed = 0.99 * self.claimed + weight * claim
+        cap = 2 * np.maximum(self.usual, noise) if self.seen > 5 else energy
+        slow, quick = max(1 / self.seen, 0.025), max(1 / self.seen, 0.1)
+        self.usual = (1 - slow) * self.usual + slow * np.minimum(energy, cap)
+        self.noise = (1 - slow) * self.noise + slow * noise
+        self.recent = (1 - quick) * self.recent + quick * energy
+        share = np.clip(self.shown / np.maximum(self.claimed, 1e-30), 0.02, 1)
+        ratio = np.maximum(self.usual, self.recent / 2) / np.maximum(share * self.noise, 1e-30)
+        return 1 - 1 / (1 + np.maximum(ratio - 1, 0.01))
 
 
 class NaiveBank:

@@ -59,6 +59,40 @@ def test_it_tracks_no_worse_than_xbn_and_near_the_best_fixed_gain(speed, batch_s
         assert (errors["auto"] <= 1.25 * best).all(), errors
 
 
+@pytest.mark.parametrize("rows_per_class", ROWS_PER_CLASS)
+@pytest.mark.parametrize("alike", [0.1, 0.3])
+@pytest.mark.parametrize("speed", [0.05, 0.2])
+def test_it_listens_to_batches_that_are_more_alike_than_draws(speed, alike, rows_per_class):
+    """As behind batch norm: only a share of what independent rows would add to the mean of a batch is there."""
+    generator = torch.Generator().manual_seed(0)
+    filters = {"auto": AutoAXBN(), **{f"ema {m}": EMA(m) for m in (0.1, 0.3, 0.5, 0.7, 0.9)}}
+    errors = dict.fromkeys(filters, 0.0)
+    for adapter in filters.values():
+        adapter.reset(DIM)
+    level = torch.zeros(DIM)
+    for step in range(400):
+        batch = draw_batch(torch.zeros(DIM), torch.ones(DIM), 16, rows_per_class, generator)
+        level = level + speed * alike**0.5 * torch.randn(DIM, generator=generator)
+        batch = batch._replace(mean=level + alike**0.5 * batch.mean)
+        for name, adapter in filters.items():
+            target = adapter.observe(batch)
+            errors[name] += (target.mean - level).square().mean().item() if step >= 50 else 0.0
+    assert errors["auto"] <= 1.25 * min(error for name, error in errors.items() if name != "auto"), errors
+    assert filters["auto"].calibration[0] == pytest.approx(alike, rel=0.4)
+
+
+def test_it_believes_batches_that_tell_the_truth():
+    generator = torch.Generator().manual_seed(0)
+    auto = AutoAXBN()
+    auto.reset(DIM)
+    shares = []
+    for step in range(400):
+        auto.observe(draw_batch(torch.zeros(DIM), torch.ones(DIM), 16, 1, generator))
+        shares.append(auto.calibration.tolist()) if step >= 100 else None
+    assert torch.tensor(shares).mean(0).min() > 0.93
+    assert torch.tensor(shares).max() <= 1
+
+
 def test_labels_make_it_listen_less_to_a_batch_of_few_classes():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(4).repeat_interleave(4)

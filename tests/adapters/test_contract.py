@@ -108,7 +108,7 @@ def test_it_is_made_from_its_name(name):
 def test_hyper_parameters_are_shown():
     assert repr(AXBN(q=2)) == "AXBN(q=2.0, r=0.01, p0=1.0, gain_interval=100)"
     assert repr(EMA(0.5)) == "EMA(momentum=0.5)"
-    assert repr(AutoAXBN()) == "AutoAXBN(smoothing=0.9, floor=0.01)"
+    assert repr(AutoAXBN()) == "AutoAXBN(smoothing=0.975, floor=0.01)"
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,38 @@ from torch import Tensor
 from adaptive_memory_bank.adapters.base import Adapter
 from adaptive_memory_bank.moments import Moments
 
+RECENT = 0.9  # share of the past in the energy that notices jumps: about ten batches
+JUMP = 2.0  # times the usual energy
+CALIBRATION = 0.99  # share of the past in what neighbouring innovations say about the noise: about a hundred batches
+PRIOR = 5.0  # batches for which the noise that a batch claims is believed, to begin with
+SMALLEST = 0.02  # of the noise that a batch claims
+TINY = 1e-30
+
 
 class AutoAXBN(Adapter):
     """Believes what it measures: how noisy batches are, and how much more than noise they move.
 
-    The filter of `AXBN`, one gain for the means and one for the spreads. The measurement noise of a batch follows from
-    the batch itself (`Moments.mean_variance`, `Moments.std_variance`; cluster-robust where labels are given). The
-    innovation of a step, what the batch says beyond the estimate, has variance ``p' + noise``; so with both smoothed
-    over time and pooled over all dimensions (one number is far less noisy than one per dimension)::
+    The filter of `AXBN`, one gain for the means and one for the spreads. The innovation of a step, what the batch says
+    beyond the estimate, has variance ``p' + noise``; so with both smoothed over time and pooled over all dimensions
+    (one number is far less noisy than one per dimension)::
 
-        c = sum(innovation^2) / sum(noise);   p' = max(c - 1, floor);   K = p' / (p' + 1)
+        c = sum(innovation^2) / (calibration * sum(noise));   p' = max(c - 1, floor);   K = p' / (p' + 1)
+
+    The noise of a batch follows from the batch itself (`Moments.mean_variance`, `Moments.std_variance`; cluster-robust
+    where labels are given), as if its rows were drawn independently. They are not: batch norm in an encoder makes
+    batches alike, early in training several times more alike than draws are, and what moves would pass for noise.
+    Neighbouring innovations tell. Noise is forgotten from one step to the next, so what it is follows from ``e`` at a
+    step with gain ``K`` and ``e_next`` after it, whatever the drift and whether or not ``K`` was right::
+
+        noise = E[(1 - K) e^2 - e e_next];   calibration = min(that / what the batches claim, 1)
+
+    It is kept from rising above 1, because an encoder that jumps back and forth looks like noise, too. A jump, energy
+    far beyond the usual, counts at once for the gain and little for the averages.
 
     It matches `Moments.population_std`: a batch of few classes shows too little of the variance between them.
 
     Args:
-        smoothing: Share of the past in the smoothed energies, in [0, 1). The default remembers about ten batches.
+        smoothing: Share of the past in the smoothed energies, in [0, 1). The default remembers about forty batches.
         floor: Smallest ``p'``: keeps the filter listening while nothing seems to drift.
 
     Example:
@@ -35,14 +52,19 @@ class AutoAXBN(Adapter):
         True
     """
 
-    mean: Tensor  # (dim,)
-    std: Tensor  # (dim,)
-    innovation: Tensor  # (2,): smoothed energy of the innovations, of the mean and of the std
-    noise: Tensor  # (2,): smoothed energy of the measurement noise
+    # All of it for the mean and for the std.
+    estimate: Tensor  # (2, dim)
+    last: Tensor  # (2, dim): the innovation before this one
+    last_noise: Tensor  # (2,)
+    innovation: Tensor  # (2,): smoothed energy of the innovations
+    recent: Tensor  # (2,): the same, quicker
+    noise: Tensor  # (2,): smoothed noise that batches claim
+    seen_noise: Tensor  # (2,): sum over the last hundred batches or so of the noise that innovations show
+    claimed_noise: Tensor  # (2,): and of what the batches claimed
     gain: Tensor  # (2,)
     observations: Tensor  # ()
 
-    def __init__(self, *, smoothing: float = 0.9, floor: float = 0.01) -> None:
+    def __init__(self, *, smoothing: float = 0.975, floor: float = 0.01) -> None:
         super().__init__()
         if not 0 <= smoothing < 1:
             raise ValueError(f"`smoothing` must be in [0, 1), got {smoothing}.")
@@ -52,33 +74,66 @@ class AutoAXBN(Adapter):
 
     def reset(self, dim: int) -> None:
         """Forget all batches."""
-        self.register_buffer("mean", torch.zeros(dim))
-        self.register_buffer("std", torch.zeros(dim))
-        self.register_buffer("innovation", torch.zeros(2))
-        self.register_buffer("noise", torch.zeros(2))
+        for name in ("estimate", "last"):
+            self.register_buffer(name, torch.zeros(2, dim))
+        for name in ("last_noise", "innovation", "recent", "noise", "seen_noise", "claimed_noise"):
+            self.register_buffer(name, torch.zeros(2))
         self.register_buffer("gain", torch.ones(2))  # the first batch is taken whole
         self.register_buffer("observations", torch.zeros((), dtype=torch.int64))
 
+    @property
+    def mean(self) -> Tensor:
+        """The estimate of the mean, (dim,)."""
+        return self.estimate[0]
+
+    @property
+    def std(self) -> Tensor:
+        """The estimate of the standard deviation, (dim,)."""
+        return self.estimate[1]
+
+    @property
+    def calibration(self) -> Tensor:
+        """Noise that the innovations show, as a share of what the batches claim: (2,), in (0, 1]."""
+        return (self.seen_noise / self.claimed_noise.clamp(min=TINY)).clamp(SMALLEST, 1)
+
     def observe(self, batch: Moments) -> Moments:
         """Correct the estimate by as much as the innovations exceed the noise."""
-        self._renew_gain(batch)
-        self.mean.lerp_(batch.mean, self.gain[0])
-        self.std.lerp_(batch.population_std, self.gain[1])
-        self.observations += 1
-        return Moments.plain(self.mean.clone(), self.std.clone(), batch.count)
-
-    def _renew_gain(self, batch: Moments) -> None:
-        surprise = torch.stack(
-            [(batch.mean - self.mean).square().sum(), (batch.population_std - self.std).square().sum()]
-        )
+        innovation = torch.stack([batch.mean, batch.population_std]) - self.estimate
         noise = torch.stack([batch.mean_variance.sum(), batch.std_variance.sum()])
-        # Before there is an estimate there is no innovation; then plain averages until the window has filled.
-        seen = self.observations.to(self.mean.dtype)
-        weight = torch.where(seen == 0, 0.0, (1 / seen.clamp(min=1)).clamp(min=1 - self.smoothing))
-        self.innovation.lerp_(surprise, weight)
-        self.noise.lerp_(noise, weight)
-        excess = (self.innovation / self.noise.clamp(min=torch.finfo(noise.dtype).tiny) - 1).clamp(min=self.floor)
-        self.gain.copy_(torch.where(seen == 0, 1.0, 1 - 1 / (1 + excess)))  # K = p' / (p' + 1), also for p' = inf
+        is_first = self.observations == 0  # before there is an estimate there is no innovation
+        self._calibrate(innovation, noise)
+        self._smooth(innovation.square().sum(1), noise)
+        energy = torch.maximum(self.innovation, self.recent / JUMP)
+        excess = (energy / (self.calibration * self.noise).clamp(min=TINY) - 1).clamp(min=self.floor)
+        self.gain.copy_(torch.where(is_first, 1.0, 1 - 1 / (1 + excess)))  # K = p' / (p' + 1), also for p' = inf
+        self.estimate.add_(self.gain[:, None] * innovation)
+        self.last.copy_(torch.where(is_first, 0.0, innovation))
+        self.last_noise.copy_(torch.where(is_first, 0.0, noise))
+        self.observations += 1
+        mean, std = self.estimate.clone()
+        return Moments.plain(mean, std, batch.count)
+
+    def _calibrate(self, innovation: Tensor, noise: Tensor) -> None:
+        """Learn from two neighbours how large the noise of the first one was."""
+        energy = self.last.square().sum(1)
+        shown = (1 - self.gain) * energy - (innovation * self.last).sum(1)
+        usual = JUMP * torch.maximum(self.innovation, self.last_noise)
+        weight = (usual / energy.clamp(min=TINY)).clamp(max=1)
+        start = torch.where(self.observations == 1, PRIOR * noise, 0.0)
+        self.seen_noise.mul_(CALIBRATION).add_(weight * shown + start)
+        self.claimed_noise.mul_(CALIBRATION).add_(weight * self.last_noise + start)
+
+    def _smooth(self, energy: Tensor, noise: Tensor) -> None:
+        """Average over time; plain averages until a window has filled."""
+        usual = torch.where(self.observations > 5, JUMP * torch.maximum(self.innovation, noise), energy)
+        slow, quick = (self._weight(past) for past in (self.smoothing, RECENT))
+        self.innovation.lerp_(torch.minimum(energy, usual), slow)
+        self.noise.lerp_(noise, slow)
+        self.recent.lerp_(energy, quick)
+
+    def _weight(self, past: float) -> Tensor:
+        weight = (1 / self.observations.clamp(min=1).to(self.noise.dtype)).clamp(min=1 - past)
+        return torch.where(self.observations == 0, 0.0, weight)
 
     def extra_repr(self) -> str:
         """Show how it smooths."""
