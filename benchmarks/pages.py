@@ -102,12 +102,28 @@ def trainer_overhead(found: dict[str, Any]) -> str:
     return table(["adapter", "step, CPU ms", "of which model (CPU time)", "of which model (wall time)"], rows)
 
 
+def tracking(found: dict[str, Any]) -> str:
+    """Errors of the adapters by quarter of the training, with the best fixed gain of each quarter beside."""
+    errors = found["errors"]
+    fixed = {name: values for name, values in errors.items() if name.startswith("gain ")}
+    rows = []
+    for moment in ("mean", "std"):
+        for name in ("xbn", "auto"):
+            rows.append([moment, f"`{name}`", *(f"{value:.4f}" for value in errors[name][moment])])
+        best = [min(fixed, key=lambda name: fixed[name][moment][part]) for part in range(4)]
+        cells = (f"{fixed[name][moment][part]:.4f} ({name.split()[1]})" for part, name in enumerate(best))
+        rows.append([moment, "best fixed gain (which)", *cells])
+    heads = ["of the", "", *(f"quarter {part + 1}" for part in range(4))]
+    return f"{table(heads, rows)}\n\nBatch {found['batch_size']}, {found['steps']:,} steps."
+
+
 SPEED = {
     "loss_step": loss_step,
     "queue_step": queue_step,
     "adaptation_cost": adaptation_cost,
     "retrieval_eval": retrieval_eval,
     "trainer_overhead": trainer_overhead,
+    "tracking": tracking,
 }
 
 
