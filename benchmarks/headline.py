@@ -54,9 +54,9 @@ def caption(found: dict[str, Any], tables: Sequence[dict[str, Any]]) -> str:
     state = "" if found["complete"] == found["planned"] else f" ({found['complete']} of {found['planned']} runs so far)"
     where = tables[0]["setting"] if tables else ""
     return (
-        f"{where}, {found['epochs'][-1]} epochs, mean ± standard deviation over {seeds}{state}; "
-        "the epoch is chosen on held-out training classes; bold differences are beyond the noise (95 %, paired). "
-        f"[All numbers, curves, command](benchmarks/results/{found['name']}.md)."
+        f"{where}, {found['epochs'][-1]} epochs, mean ± standard deviation over {seeds}{state}, of the epoch chosen on "
+        "held-out training classes.\nBold differences are beyond the noise (95 %, paired); `none` has no memory. "
+        f"[Command, all numbers, curves](benchmarks/results/{found['name']}.md)."
     )
 
 
