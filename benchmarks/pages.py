@@ -69,8 +69,8 @@ def loss_step(found: dict[str, Any]) -> str:
 def queue_step(found: dict[str, Any]) -> str:
     names = list(dict.fromkeys(name for case in found["cases"].values() for name in case))
     rows = [
-        [case, f"{times_['original']['min_ms']:.1f}", *(f"{times_[name]['of_original']:.2f}" for name in names[1:])]
-        for case, times_ in found["cases"].items()
+        [case, f"{measured['original']['min_ms']:.1f}", *(f"{measured[name]['of_original']:.2f}" for name in names[1:])]
+        for case, measured in found["cases"].items()
     ]
     return table(["case", "original, ms", *(f"{name}, of it" for name in names[1:])], rows)
 

@@ -1,5 +1,6 @@
 """README: its code runs, its shape is the house's."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -11,11 +12,16 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DO
 
 @pytest.mark.parametrize("code", BLOCKS, ids=[block.strip().splitlines()[0][:50] for block in BLOCKS])
 def test_a_code_block_runs_as_it_stands(code):
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    """It raises nothing, and what it says of shapes is so."""
+    names = {"__name__": "readme"}
+    exec(compile(code, "README.md", "exec"), names)
+    for expression, shape in re.findall(r"^(\S.*?)  # (\([\d, ]+\))", code, flags=re.MULTILINE):
+        assert tuple(eval(expression, names).shape) == ast.literal_eval(shape), expression
 
 
 def test_there_are_code_blocks_to_run():
     assert len(BLOCKS) >= 4
+    assert len(re.findall(r"  # \([\d, ]+\)", "".join(BLOCKS))) >= 2  # shapes to check, too
 
 
 def test_it_is_short_and_installs_early():

@@ -86,11 +86,12 @@ def test_it_believes_batches_that_tell_the_truth():
     auto = AutoAXBN()
     auto.reset(DIM)
     shares = []
-    for step in range(400):
+    for _ in range(400):
         auto.observe(draw_batch(torch.zeros(DIM), torch.ones(DIM), 16, 1, generator))
-        shares.append(auto.calibration.tolist()) if step >= 100 else None
-    assert torch.tensor(shares).mean(0).min() > 0.93
-    assert torch.tensor(shares).max() <= 1
+        shares.append(auto.calibration)
+    settled = torch.stack(shares[100:])
+    assert settled.mean(0).min() > 0.93
+    assert settled.max() <= 1
 
 
 def test_labels_make_it_listen_less_to_a_batch_of_few_classes():
