@@ -82,11 +82,6 @@ class MocoModule(TrainingModule):
             self.remember(F.normalize(keys, dim=1), indices)
         return cast("Tensor", loss)
 
-    @property
-    def memory_format(self) -> torch.memory_format:
-        """Lightly's split batch norm regroups images in place, which channels-last memory does not allow."""
-        return torch.contiguous_format if self.config.split_batch_norm else torch.channels_last
-
     @torch.no_grad()
     def _keys(self, images: Tensor) -> Tensor:
         if not self.config.shuffle:

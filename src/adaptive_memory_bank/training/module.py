@@ -15,6 +15,8 @@ from adaptive_memory_bank.data.transforms import Transform
 from adaptive_memory_bank.diagnostics import StoredSources
 from adaptive_memory_bank.training.config import RunConfig
 
+MEMORY_FORMAT = torch.channels_last  # convolutions are faster that way on CPUs and on tensor cores
+
 
 class NonFiniteLossError(ArithmeticError):
     """The loss became NaN or infinite; the weights are those of the step before."""
@@ -136,14 +138,9 @@ class TrainingModule(pl.LightningModule):
         source = self.data.source
         checkpoint["images"] = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
 
-    @property
-    def memory_format(self) -> torch.memory_format:
-        """Channels last: convolutions are faster that way on CPUs and on tensor cores."""
-        return torch.channels_last
-
     def shaped(self, images: Tensor) -> Tensor:
-        """Images (B, C, H, W) in the module's memory format; views (B, 2, C, H, W) as they are."""
-        return images.contiguous(memory_format=self.memory_format) if images.ndim == 4 else images
+        """Images (B, C, H, W) channels last; views (B, 2, C, H, W) as they are."""
+        return images.contiguous(memory_format=MEMORY_FORMAT) if images.ndim == 4 else images
 
 
 def _sources_for(bank: AdaptiveMemoryBank) -> StoredSources:

@@ -7,6 +7,7 @@ from lightly.models.modules.heads import MoCoProjectionHead
 from torch import Tensor, nn
 
 from adaptive_memory_bank.training.config import MocoConfig
+from adaptive_memory_bank.training.split_batch_norm import group_neighbours
 
 RESNETS = ("resnet-9", "resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152")
 
@@ -25,6 +26,7 @@ class Backbone(nn.Module):
         if name not in RESNETS:
             raise ValueError(f"`model` must be one of {', '.join(RESNETS)}, got {name!r}.")
         resnet = ResNetGenerator(name, width=width, num_splits=splits)
+        group_neighbours(resnet)
         self.features = int(resnet.linear.in_features)
         self.stem = nn.Sequential(resnet.conv1, resnet.bn1, nn.ReLU(inplace=True))
         self.layers = nn.Sequential(resnet.layer1, resnet.layer2, resnet.layer3, resnet.layer4)
