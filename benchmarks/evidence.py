@@ -128,8 +128,9 @@ def _values(section: Section, name: str, *, at: Condition, picks: Sequence[str])
     unadapted = [run.metrics[key] for run in runs if (key := "bank/staleness_unadapted") in run.metrics]
     _add(found, "last bank/staleness_unadapted", unadapted)
     if section.task == "moco":
-        early = [run.history().get("val/knn", {}).get(EARLY - 1) for run in runs]
-        _add(found, f"epoch {EARLY} val/knn", [value for value in early if value is not None])
+        curves = [run.history().get("val/knn", {}) for run in runs]
+        early = [curve[EARLY - 1] for curve in curves if EARLY - 1 in curve and max(curve) >= EARLY]
+        _add(found, f"epoch {EARLY} val/knn", early)
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from adaptive_memory_bank.compare.statistics import FEWEST_SEEDS
+
 # Not the time of a step: two trainings at a time share a machine; speed is measured by itself.
 TITLES = {
     "val/recall@1": "Recall@1 %",
@@ -44,7 +46,8 @@ def explanation(content: dict[str, Any]) -> str:
     )
     return (
         f"{epoch} Mean ± standard deviation over seeds; differences to plain memory are in points, paired over seeds, "
-        "with 95 % intervals that hold for all rows of a table together, bold where they leave out zero. "
+        "with 95 % intervals that hold for all rows of a table together, bold where they leave out zero and rest on "
+        f"{FEWEST_SEEDS} seeds or more. "
         "Staleness: mean distance of stored rows to fresh embeddings of the same images; read it beside that of the "
         "same rows, not realigned, because an encoder that maps everything to one place has stale rows nowhere."
     )

@@ -164,7 +164,7 @@ def test_the_headline_has_the_chosen_epochs_numbers(content):
     assert "benchmarks/results/tiny.md" in text
 
 
-def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path):
+def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path, monkeypatch):
     words = ["--task", "moco", "--data", f"npz:{data}", "--adapters", "identity", "auto", "--seeds", 0, *COMMON]
     words += ["--batch_size", 16, "--width", 0.125, "--memory", 64, "--out", tmp_path / "runs"]
     train(parse(*words), leave_out=0)
@@ -176,6 +176,10 @@ def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path):
     assert "nothing was chosen on the test images" in page
     assert "kNN % (last epoch)" in page
     assert "[unknown]" in page  # a single seed has no interval
+    for early, columns in ((1, ["kNN % (last epoch)", "kNN % (epoch 1)"]), (2, ["kNN % (last epoch)"])):
+        monkeypatch.setattr(evidence, "EARLY", early)  # the last epoch needs no second column
+        evidence.write(tmp_path / "runs", "moco", tmp_path)
+        assert re.findall(r"kNN % \([^)]*\)", (tmp_path / "moco.md").read_text()) == columns
 
 
 def test_a_folder_without_a_complete_run_says_so(tmp_path):
