@@ -1,4 +1,4 @@
-"""Fills the headline table of the project's README from `results/omniglot.json`.
+"""Fills the tables of results in the project's README from `results/*.json`.
 
     python benchmarks/headline.py
 
@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence_page import show, show_difference
+from evidence_page import TITLES, show, show_difference
 from markers import Fill, fill_page, table
 from pages import read
 
 README = Path(__file__).parents[1] / "README.md"
 SOURCE = "omniglot"
+OTHERS = ("omniglot_full_memory", "cifar_moco")
+OTHER_ADAPTERS = ("none", "identity", "xbn", "auto")
 
 
 def headline() -> str:
@@ -60,7 +62,27 @@ def caption(found: dict[str, Any], tables: Sequence[dict[str, Any]]) -> str:
     )
 
 
-PARTS: dict[str, Fill] = {"headline": headline}
+def others() -> str:
+    """One line for each condition of the comparisons beside the headline's; nothing where none was run."""
+    lines = [_line(found, here) for found in map(read, OTHERS) if found is not None for here in found["tables"]]
+    return table(["", *(f"`{name}`" for name in OTHER_ADAPTERS)], lines) if lines else ""
+
+
+def _line(found: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    pick = here["picks"][0]
+    key = f"{pick} {here['metric']}"
+    rows = {row["variant"]: row for row in here["rows"]}
+    cells = [_score(rows[name], key, pick) if name in rows else "-" for name in OTHER_ADAPTERS]
+    title = f"[{here['setting']}](benchmarks/results/{found['name']}.md), {here['condition']}: {TITLES[here['metric']]}"
+    return [title, *cells]
+
+
+def _score(row: dict[str, Any], key: str, pick: str) -> str:
+    text, difference = show(row["values"].get(key), key), row["difference"].get(pick)
+    return f"**{text}**" if difference is not None and difference["beyond_noise"] else text
+
+
+PARTS: dict[str, Fill] = {"headline": headline, "others": others}
 
 
 def main() -> None:
