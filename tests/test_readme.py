@@ -33,6 +33,6 @@ def test_it_is_short_and_installs_early():
 
 
 def test_what_it_shows_beside_the_text_exists():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
+    for target in re.findall(r'(?:\]\(|src=")([^)#"]+)[)"]', README):
         if not target.startswith("http"):
             assert (Path(__file__).parents[1] / target).exists(), target
