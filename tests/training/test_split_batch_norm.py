@@ -4,6 +4,7 @@ import pytest
 import torch
 from lightly.models.batchnorm import SplitBatchNorm
 
+from adaptive_memory_bank.training.module import best_memory_format
 from adaptive_memory_bank.training.resnet import Backbone
 from adaptive_memory_bank.training.split_batch_norm import NeighbourBatchNorm
 
@@ -73,3 +74,15 @@ def test_every_split_norm_of_a_backbone_is_replaced():
     assert kinds == {NeighbourBatchNorm}
     plain = {type(part) for part in Backbone("resnet-9", 0.125, 0).modules()}
     assert NeighbourBatchNorm not in plain
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"), [(0.0625, torch.contiguous_format), (0.125, torch.channels_last), (1, torch.channels_last)]
+)
+def test_backbones_train_in_the_memory_format_that_is_safe_for_them(width, expected):
+    """Below 8 channels, in channels-last memory, the backward pass of a shortcut would crash or hang (oneDNN, AVX2)."""
+    backbone = Backbone("resnet-9", width, 4)
+    assert best_memory_format(backbone) == expected
+    backbone.to(memory_format=expected)
+    backbone(torch.randn(8, 3, 32, 32).contiguous(memory_format=expected)).sum().backward()
+    assert all(part.grad is not None and part.grad.isfinite().all() for part in backbone.parameters())

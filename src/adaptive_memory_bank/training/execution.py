@@ -23,7 +23,7 @@ from adaptive_memory_bank.training.checkpointing import (
 from adaptive_memory_bank.training.config import Config, load_config, resumed_config
 from adaptive_memory_bank.training.interrupts import InterruptGuard, TrainingInterrupted
 from adaptive_memory_bank.training.isolation import isolated
-from adaptive_memory_bank.training.module import MEMORY_FORMAT, NonFiniteLossError, TrainingModule
+from adaptive_memory_bank.training.module import NonFiniteLossError, TrainingModule
 from adaptive_memory_bank.training.progress import Progress
 from adaptive_memory_bank.training.runs import RunFolder
 from adaptive_memory_bank.training.scoring import EvaluationMonitor
@@ -120,7 +120,7 @@ def _fit(task: Task[Any], session: Session, callbacks: list[Callback], earlier: 
         default_root_dir=None if folder is None else str(folder.path),
     )
     checkpoint = _resume_from(earlier, session)
-    task.module.to(memory_format=MEMORY_FORMAT)
+    task.module.to(memory_format=task.module.memory_format)
     trainer.fit(task.module, ckpt_path=checkpoint, weights_only=True)
 
 

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import pytorch_lightning as pl
@@ -15,7 +16,8 @@ from adaptive_memory_bank.data.transforms import Transform
 from adaptive_memory_bank.diagnostics import StoredSources
 from adaptive_memory_bank.training.config import RunConfig
 
-MEMORY_FORMAT = torch.channels_last  # convolutions are faster that way on CPUs and on tensor cores
+# With fewer channels, oneDNN's gradient of a strided 1x1 convolution crashes or hangs in channels-last memory on AVX2.
+FEWEST_CHANNELS = 8
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -138,9 +140,28 @@ class TrainingModule(pl.LightningModule):
         source = self.data.source
         checkpoint["images"] = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
 
+    @cached_property
+    def memory_format(self) -> torch.memory_format:
+        """Channels last, for convolutions are faster that way on CPUs and on tensor cores; not where it is not safe."""
+        return best_memory_format(self)
+
     def shaped(self, images: Tensor) -> Tensor:
-        """Images (B, C, H, W) channels last; views (B, 2, C, H, W) as they are."""
-        return images.contiguous(memory_format=MEMORY_FORMAT) if images.ndim == 4 else images
+        """Images (B, C, H, W) in the module's memory format; views (B, 2, C, H, W) as they are."""
+        return images.contiguous(memory_format=self.memory_format) if images.ndim == 4 else images
+
+
+def best_memory_format(module: nn.Module) -> torch.memory_format:
+    """Channels last, unless a 1x1 convolution is too narrow for it.
+
+    Example:
+        >>> best_memory_format(nn.Conv2d(8, 16, 1, stride=2)), best_memory_format(nn.Conv2d(4, 8, 1, stride=2))
+        (torch.channels_last, torch.contiguous_format)
+    """
+    narrow = any(
+        isinstance(part, nn.Conv2d) and part.kernel_size == (1, 1) and part.in_channels < FEWEST_CHANNELS
+        for part in module.modules()
+    )
+    return torch.contiguous_format if narrow else torch.channels_last
 
 
 def _sources_for(bank: AdaptiveMemoryBank) -> StoredSources:
