@@ -1,6 +1,7 @@
 """Our split batch norm is lightly's up to which images share a group."""
 
 import pytest
+import timm
 import torch
 from lightly.models.batchnorm import SplitBatchNorm
 
@@ -86,3 +87,10 @@ def test_backbones_train_in_the_memory_format_that_is_safe_for_them(width, expec
     backbone.to(memory_format=expected)
     backbone(torch.randn(8, 3, 32, 32).contiguous(memory_format=expected)).sum().backward()
     assert all(part.grad is not None and part.grad.isfinite().all() for part in backbone.parameters())
+
+
+def test_narrow_convolutions_without_a_stride_cost_nothing():
+    """Squeeze-and-excitation has such ones; they are safe, so the network keeps the faster format."""
+    model = timm.create_model("efficientnet_b0")
+    assert min(part.in_channels for part in model.modules() if isinstance(part, torch.nn.Conv2d)) < 8
+    assert best_memory_format(model) == torch.channels_last

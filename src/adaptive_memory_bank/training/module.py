@@ -151,16 +151,18 @@ class TrainingModule(pl.LightningModule):
 
 
 def best_memory_format(module: nn.Module) -> torch.memory_format:
-    """Channels last, unless a 1x1 convolution is too narrow for it.
+    """Channels last, unless a strided 1x1 convolution is too narrow for it.
 
     Example:
         >>> best_memory_format(nn.Conv2d(8, 16, 1, stride=2)), best_memory_format(nn.Conv2d(4, 8, 1, stride=2))
         (torch.channels_last, torch.contiguous_format)
     """
-    narrow = any(
-        isinstance(part, nn.Conv2d) and part.kernel_size == (1, 1) and part.in_channels < FEWEST_CHANNELS
+    shortcuts = (
+        part
         for part in module.modules()
+        if isinstance(part, nn.Conv2d) and part.kernel_size == (1, 1) and part.stride != (1, 1)
     )
+    narrow = any(part.in_channels < FEWEST_CHANNELS for part in shortcuts)
     return torch.contiguous_format if narrow else torch.channels_last
 
 
