@@ -73,8 +73,8 @@ def _line(found: dict[str, Any], here: dict[str, Any]) -> list[str]:
     key = f"{pick} {here['metric']}"
     rows = {row["variant"]: row for row in here["rows"]}
     cells = [_score(rows[name], key, pick) if name in rows else "-" for name in OTHER_ADAPTERS]
-    title = f"[{here['setting']}](benchmarks/results/{found['name']}.md), {here['condition']}: {TITLES[here['metric']]}"
-    return [title, *cells]
+    where = f"[{here['setting']}](benchmarks/results/{found['name']}.md), {here['condition']}"
+    return [f"{where}, {len(found['seeds'])} seeds: {TITLES[here['metric']]}", *cells]
 
 
 def _score(row: dict[str, Any], key: str, pick: str) -> str:

@@ -35,10 +35,11 @@ def test_other_comparisons_take_a_line_each_and_bold_is_beyond_the_noise(monkeyp
 
     rows = [row("identity", 0.5, None), row("xbn", 0.52, False), row("auto", 0.6, True)]
     here = {"setting": "CIFAR-10", "condition": "15 epochs", "metric": "val/knn", "picks": ["last"], "rows": rows}
-    monkeypatch.setattr(headline, "read", lambda name: {"name": name, "tables": [here]} if "cifar" in name else None)
+    found = {"name": "cifar_moco", "seeds": [0, 1], "tables": [here]}
+    monkeypatch.setattr(headline, "read", lambda name: found if name == "cifar_moco" else None)
     *_, line = headline.others().splitlines()
     assert line == (
-        "| [CIFAR-10](benchmarks/results/cifar_moco.md), 15 epochs: kNN % | - | 50.0 ± 1.0 | 52.0 ± 1.0 "
+        "| [CIFAR-10](benchmarks/results/cifar_moco.md), 15 epochs, 2 seeds: kNN % | - | 50.0 ± 1.0 | 52.0 ± 1.0 "
         "| **60.0 ± 1.0** |"
     )
     monkeypatch.setattr(headline, "read", lambda name: None)
