@@ -11,12 +11,18 @@ from adaptive_memory_bank._fused import rows_per_block
 from adaptive_memory_bank.ring import LazyRing
 
 
-def _holds(labels: Tensor, stored: Tensor) -> Tensor:
-    """Whether each stored label (n,) is one of the labels (B,)."""
-    if not len(labels):
-        return torch.zeros_like(stored, dtype=torch.bool)
-    known: Tensor = torch.unique(labels)
-    return known[torch.searchsorted(known, stored).clamp_(max=len(known) - 1)] == stored
+TABLE = 1 << 16  # entries; a power of two
+
+
+def _slots_sharing(labels: Tensor, stored: Tensor) -> Tensor:
+    """Slots (h,), ascending, of the stored labels (n,) that are among the labels (B,)."""
+    # Searching for all n would take longer than all other small operations of a step. A table of low bits, which a
+    # label may share with others, leaves few to search for.
+    marked = torch.zeros(TABLE, dtype=torch.bool, device=labels.device)
+    marked[labels & (TABLE - 1)] = True
+    slots = marked.index_select(0, stored & (TABLE - 1)).nonzero()[:, 0]
+    known, found = torch.unique(labels), stored[slots]
+    return slots[known[torch.searchsorted(known, found).clamp_(max=len(known) - 1)] == found]
 
 
 class Related(NamedTuple):
@@ -31,7 +37,8 @@ class Related(NamedTuple):
     @classmethod
     def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> Related:
         """Find them."""
-        slots = _holds(labels, ring.labels[: ring.count]).nonzero()[:, 0]
+        labels = labels.to(ring.labels.dtype)
+        slots = _slots_sharing(labels, ring.labels[: ring.count])
         step = rows_per_block(ring, queries)
         starts = torch.arange(0, ring.count + step, step, device=slots.device)
         same = ring.labels[slots][:, None] == labels
