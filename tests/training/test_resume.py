@@ -34,6 +34,7 @@ def assert_same(first: Any, second: Any, where: str = "") -> None:
     else:
         assert first == second, where
 
+        values.pop("train_seconds", None)
 
 def final_state(folder: Path) -> dict[str, Any]:
     """All that decides the future: weights, bank, filter, optimiser, generators, progress, scores."""
@@ -75,8 +76,10 @@ def reference(request, references, tmp_path_factory, retrieval_config, moco_conf
 )
 def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path, task, workers, killed_at):
     config, never_stopped = reference(task)
+    before = read_checkpoint(folder / "checkpoints" / LAST)["callbacks"]["TrainingLog"]["train_seconds"]
     asked = dataclasses.replace(config, num_workers=workers, run_name="run", wandb="offline")
     killed = amb(asked, signal_at=killed_at)
+    assert result["train_seconds"] > before > 0  # those of both halves
     assert killed.code == -signal.SIGKILL, killed.output
     folder = tmp_path / "runs" / "run"
     result = run(dataclasses.replace(asked, resume=str(folder)))

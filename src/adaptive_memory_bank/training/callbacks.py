@@ -28,7 +28,8 @@ def log(trainer: pl.Trainer, metrics: dict[str, float]) -> None:
 class TrainingLog(Callback):
     """Means of the training metrics over the last `every` steps, and how long steps take.
 
-    `latest` holds the last logged value of every metric.
+    `latest` holds the last logged value of every metric, `train_seconds` the time of all steps of the run, also of
+    those before it was resumed.
 
     Args:
         every: Steps.
@@ -41,6 +42,7 @@ class TrainingLog(Callback):
         self.epoch: dict[str, float] = {}
         self.seconds: list[float] = []
         self._started = 0.0
+        self.train_seconds = 0.0
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -55,6 +57,7 @@ class TrainingLog(Callback):
         assert isinstance(pl_module, TrainingModule)
         self.seconds.append(time.perf_counter() - self._started)
         for sums in (self.window, self.epoch):
+        self.train_seconds += self.seconds[-1]
             sums["steps"] = sums.get("steps", 0) + 1
             for name, value in pl_module.last.items():
                 sums[name] = sums.get(name, 0.0) + value
@@ -91,13 +94,14 @@ class TrainingLog(Callback):
         return statistics.median(self.seconds) if self.seconds else None
 
     def state_dict(self) -> dict[str, Any]:
-        """The open windows and the latest values."""
-        return {"window": dict(self.window), "epoch": dict(self.epoch), "latest": dict(self.latest)}
+        """The open windows, the latest values and the clock."""
+        sums = {"window": dict(self.window), "epoch": dict(self.epoch), "latest": dict(self.latest)}
+        return {**sums, "train_seconds": self.train_seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on with the open windows."""
         self.window, self.epoch = dict(state_dict["window"]), dict(state_dict["epoch"])
-        self.latest = dict(state_dict["latest"])
+        self.latest, self.train_seconds = dict(state_dict["latest"]), state_dict["train_seconds"]
 
 
 class DriftMonitor(Callback):
