@@ -26,6 +26,7 @@ def test_the_papers_protocol():
     assert (config.lr, config.lr_gamma, config.lr_step, config.epochs) == (1e-4, 0.33, 15, 50)
     assert (config.warmup_epochs, config.warmup_lr, config.validation, config.memory) == (2, 1e-3, 0.0, 0.5)
     assert (config.pos_margin, config.neg_margin, config.precision) == (0.2, 0.8, "16-mixed")
+    assert config.memory_start == 0  # the warm-up of the head is what comes before the memory
 
 
 def test_the_papers_appendix_on_cifar():
@@ -70,6 +71,11 @@ def test_an_unknown_preset_names_the_others():
         ({"adapter": "none", "adapter_options": {"q": 1}}, "`adapter_options` need an adapter"),
         ({"batch_size": 62}, r"`batch_size` must be divisible by `images_per_class` \(4\), got 62"),
         ({"memory": 0}, "`memory` must be positive"),
+        ({"adapter": "fresh", "adapter_options": {"q": 1}}, "`adapter_options` need an adapter, .* `adapter` fresh"),
+        ({"fresh_every": 0}, "`fresh_every` must be a positive integer, got 0"),
+        ({"memory_start": -0.5}, "`memory_start` must be zero or a positive number of epochs, got -0.5"),
+        ({"memory_start": float("nan")}, "`memory_start` must be zero or a positive number of epochs, got nan"),
+        ({"memory_start": float("inf")}, "`memory_start` must be zero or a positive number of epochs, got inf"),
         ({"memory": 100.5}, "`memory` must be whole rows beyond 1, got 100.5"),
         ({"validation": 1.0}, r"`validation` must be a share in \[0, 1\), got 1.0"),
         ({"warmup_epochs": 11}, "`warmup_epochs` must be between 0 and `epochs`, got 11"),

@@ -12,7 +12,15 @@ from adaptive_memory_bank.training import moco, retrieval
 from adaptive_memory_bank.training.checkpointing import LAST, PREVIOUS, read_checkpoint
 from adaptive_memory_bank.training.config import MocoConfig
 
-STEPS = {"retrieval": 9, "moco": 12}  # per epoch
+# Steps per epoch: 9 of retrieval, 12 of MoCo. The memory starts, and is re-embedded, in the middle of epochs.
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "retrieval": ("retrieval", {"adapter": "auto", "memory_start": 0.7}),
+    "fresh": (
+        "retrieval",
+        {"adapter": "fresh", "fresh_every": 4, "memory_start": 0.2, "loss": "ContrastiveLoss", "staleness_rows": 0},
+    ),
+    "moco": ("moco", {"adapter": "auto"}),
+}
 
 
 def run(config):

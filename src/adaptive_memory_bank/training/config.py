@@ -110,6 +110,8 @@ class RetrievalConfig(RunConfig):
         neg_margin: Negative pairs farther apart than this are dropped.
         batch_weight: Weight of the loss within the batch next to that on the memory; 1 is the paper's XBM*.
         memory: Size of the bank: up to 1 a share of the training set, beyond that rows.
+        memory_start: Epochs before the loss uses the memory, while it fills and adapts; may be a fraction.
+        fresh_every: With `--adapter fresh`, re-embed all of the memory every this many steps.
         images_per_class: Images of each class in a batch.
         lr: Learning rate of AdamW.
         weight_decay: Of AdamW.
@@ -135,6 +137,8 @@ class RetrievalConfig(RunConfig):
     neg_margin: float = 0.8
     batch_weight: float = 0.0
     memory: float = 0.5
+    memory_start: float = 1.0
+    fresh_every: int = 8
     images_per_class: int = 4
     lr: float = 1e-3
     weight_decay: float = 1e-2
@@ -215,6 +219,7 @@ PAPER_RETRIEVAL: dict[str, Any] = {
     "lr": 1e-4,
     "warmup_epochs": 2,
     "validation": 0.0,
+    "memory_start": 0.0,
     "precision": "16-mixed",
     "num_workers": 4,
 }

@@ -54,6 +54,8 @@ class MemoryCriterion(nn.Module):
 
     def forward(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Loss of rows (B, dim)."""
+        memory = cast("Any", self.memory)
+        started = memory.steps.count >= memory.start_after  # before that its loss is the one within the batch already
         loss = self.memory(rows, labels)
         return cast("Tensor", loss + self.batch_weight * self.batch(rows, labels) if self.batch_weight else loss)
 
@@ -64,7 +66,7 @@ def batch_criterion(config: RetrievalConfig, classes: int) -> BatchCriterion:
 
 
 def memory_criterion(
-    config: RetrievalConfig, classes: int, *, rows: int, distributed: bool
+    config: RetrievalConfig, classes: int, *, rows: int, distributed: bool, start_after: int
 ) -> tuple[nn.Module, AdaptiveMemoryBank]:
     """The loss on a memory of so many rows, and the bank in it."""
     adapter = make_adapter(config.adapter, **config.adapter_options)
@@ -80,7 +82,13 @@ def memory_criterion(
         )
         return fused, bank
     memory = CrossBatchMemory(
-        _pml_loss(config, classes), config.embedding_dim, memory_size=rows, miner=_miner(config), adapter=adapter
+            start_after=start_after,
+        _pml_loss(config, classes),
+        config.embedding_dim,
+        memory_size=rows,
+        miner=_miner(config),
+        adapter=adapter,
+        start_after=start_after,
     )
     memory.bank.gather_distributed = distributed
     return MemoryCriterion(memory, batch_criterion(config, classes), config.batch_weight), memory.bank

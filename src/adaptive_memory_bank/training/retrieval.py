@@ -50,6 +50,7 @@ def build(config: RetrievalConfig) -> Task[RetrievalConfig]:
         check_weights_reachable(config.model)
     data = retrieval_data(config, config.validation)
     module = RetrievalModule(config, data)
+    _warn_of_idle_memory(config)
     headline = "val/recall@1"
     chosen_by = headline if data.held_out is None else "holdout/recall@1"
     return Task(
@@ -77,10 +78,13 @@ class RetrievalModule(TrainingModule):
     def __init__(self, config: RetrievalConfig, data: TrainingData) -> None:
         classes = len(data.source.train.class_names)
         self._check_batch(config, data.train)
-        criterion, bank = self._make_criterion(config, data.train, classes)
+        steps = len(_make_sampler(config, data.train, 0, config.devices * config.num_nodes))
+        start_after = round(config.memory_start * steps)
+        criterion, bank = self._make_criterion(config, data.train, classes, start_after)
         super().__init__(config, data, bank)
         side = config.image_size or data.source.image_size
         self.encoder: Encoder = build_encoder(config, gray=data.source.gray, image_size=side)
+        self.first_use = config.warmup_epochs * steps + start_after  # the first step whose loss uses the memory
         self.criterion = criterion
         self.warmup_criterion = batch_criterion(config, classes) if config.warmup_epochs else None
 
@@ -95,21 +99,29 @@ class RetrievalModule(TrainingModule):
 
     @staticmethod
     def _make_criterion(
-        config: RetrievalConfig, train: Part, classes: int
+        config: RetrievalConfig, train: Part, classes: int, start_after: int
     ) -> tuple[nn.Module, AdaptiveMemoryBank | None]:
         if config.adapter == "none":
             return batch_criterion(config, classes), None
         processes = config.devices * config.num_nodes
         rows = memory_rows(config.memory, len(train))
         check_memory(rows, config.batch_size * processes)
-        return memory_criterion(config, classes, rows=rows, distributed=processes > 1)
+        return memory_criterion(config, classes, rows=rows, distributed=processes > 1, start_after=start_after)
 
     @property
     def warming_up(self) -> bool:
         """Whether this epoch trains the head alone."""
         return self.current_epoch < self.config.warmup_epochs
 
-    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Re-embed a `fresh` memory, from the first step on that uses it."""
+        # Not within the step: its autocast would keep weights that were cast without gradient.
+        if self.config.adapter == "fresh":
+            used = self.current_epoch * len(self.plan) + batch_idx - self.first_use
+            if used >= 0 and used % self.config.fresh_every == 0:
+                refresh(self)
+
+    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor, number: int) -> Tensor:
         """Contrast the batch with the memory; in the warm-up with itself, through a backbone that rests."""
         if self.warming_up and self.warmup_criterion is not None:
             with torch.no_grad():
@@ -175,6 +187,26 @@ class RetrievalModule(TrainingModule):
         if epoch < config.warmup_epochs:
             return config.warmup_lr
         return float(config.lr * config.lr_gamma ** (epoch // config.lr_step))
+def _make_sampler(config: RetrievalConfig, train: Part, rank: int, world_size: int) -> PKSampler:
+    return PKSampler(
+        train.labels,
+        classes_per_batch=config.batch_size // config.images_per_class,
+        images_per_class=config.images_per_class,
+        seed=config.seed,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def _warn_of_idle_memory(config: RetrievalConfig) -> None:
+    epochs = config.epochs - config.warmup_epochs
+    if config.adapter != "none" and config.memory_start >= epochs:
+        rank_zero_warn(
+            f"The memory is never used: `memory_start` is {config.memory_start:g} epochs, and {epochs} of the run's "
+            f"{config.epochs} epochs follow the warm-up."
+        )
+
+
 
 
 def evaluate(module: RetrievalModule) -> Evaluation:

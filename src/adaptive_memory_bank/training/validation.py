@@ -51,6 +51,8 @@ def check_retrieval(config: RetrievalConfig) -> None:
     _check(config, "memory", config.memory > 0, "positive: up to 1 a share of the training set, beyond that rows")
     _check(config, "memory", config.memory <= 1 or config.memory == int(config.memory), "whole rows beyond 1")
     _check(config, "validation", 0 <= config.validation < 1, "a share in [0, 1)")
+    _check(config, "memory_start", 0 <= config.memory_start < math.inf, "zero or a positive number of epochs")
+    _check(config, "fresh_every", config.fresh_every >= 1, "a positive integer")
     _check(config, "warmup_epochs", 0 <= config.warmup_epochs <= config.epochs, "between 0 and `epochs`")
     _check(config, "embedding_dim", config.embedding_dim >= 1, "a positive integer")
     _check(config, "temperature", config.temperature > 0, "positive")
