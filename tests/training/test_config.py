@@ -37,11 +37,13 @@ def test_the_papers_appendix_on_cifar():
     assert (config.lr, config.sgd_momentum, config.weight_decay, config.scale_lr) == (0.03, 0.9, 5e-4, False)
     assert (config.flip, config.jitter, config.jitter_probability) == (0.5, (0.4, 0.4, 0.4, 0.1), 0.8)
     assert (config.gray_probability, config.blur, config.knn_k, config.knn_temperature) == (0.2, 0.0, 200, 0.1)
+    assert config.same_image_negatives
 
 
 def test_lightlys_benchmark():
     config = make_config(MocoConfig, "lightly")
     assert (config.head, config.lr, config.scale_lr, config.batch_size) == ("mlp", 0.06, True, 128)
+    assert config.same_image_negatives
 
 
 @pytest.mark.parametrize(("kind", "preset"), [(kind, preset) for kind in PRESETS for preset in PRESETS[kind]])

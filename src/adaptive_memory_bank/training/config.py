@@ -161,6 +161,7 @@ class MocoConfig(RunConfig):
         memory: Keys in the queue.
         momentum: Of the key encoder: keys = momentum * keys + (1 - momentum) * queries.
         temperature: Of the contrastive loss.
+        same_image_negatives: Let earlier keys of an image be negatives of its query, as the original recipe does.
         split_batch_norm: Groups that batch norm sees separately (simulates so many GPUs); 0: plain batch norm.
         shuffle: Shuffle the keys' batch, so that batch norm cannot leak which key belongs to which query.
         lr: Learning rate of SGD, on a cosine to 0 over all epochs.
@@ -189,6 +190,7 @@ class MocoConfig(RunConfig):
     memory: int = 1024
     momentum: float = 0.99
     temperature: float = 0.1
+    same_image_negatives: bool = False
     split_batch_norm: int = 4
     shuffle: bool = True
     lr: float = 0.06
@@ -229,6 +231,7 @@ CIFAR_MOCO: dict[str, Any] = {
     "width": 1.0,
     "embedding_dim": 128,
     "memory": 4096,
+    "same_image_negatives": True,
     "split_batch_norm": 8,
     "epochs": 200,
     "batch_size": 128,

@@ -17,6 +17,7 @@ from adaptive_memory_bank.data import Part, ShuffleSampler
 from adaptive_memory_bank.data.sampler import BatchPlan
 from adaptive_memory_bank.integrations.lightly import swap_memory_bank
 from adaptive_memory_bank.metrics import score_queries
+from adaptive_memory_bank.losses import MemoryInfoNCELoss
 from adaptive_memory_bank.training.config import MocoConfig
 from adaptive_memory_bank.training.evaluation import embed_part, evaluating, knn_metrics
 from adaptive_memory_bank.training.execution import Task, execute
@@ -76,14 +77,19 @@ class MocoModule(TrainingModule):
         update_momentum(self.backbone, self.key_backbone, self.config.momentum)
         update_momentum(self.head, self.key_head, self.config.momentum)
         queries = self.head(self.backbone(self.shaped(images[:, 0]))).float()
-        keys = self._keys(self.shaped(images[:, 1]))
-        loss = self.criterion(queries, keys)
+        keys = self._keys(images[:, 1], number)
+        loss = self.criterion(queries, keys, indices) if self.knows_images else self.criterion(queries, keys)
         if self.bank is not None:
             self.remember(F.normalize(keys, dim=1), indices)
         return cast("Tensor", loss)
 
     @torch.no_grad()
     def _keys(self, images: Tensor) -> Tensor:
+    @property
+    def knows_images(self) -> bool:
+        """Whether the loss is told which images it contrasts, so that none is its own negative."""
+        return isinstance(self.criterion, MemoryInfoNCELoss)
+
         if not self.config.shuffle:
             return cast("Tensor", self.key_head(self.key_backbone(images)).float())
         distributed = self.trainer.world_size > 1
@@ -140,6 +146,10 @@ def evaluate(module: MocoModule) -> Evaluation:
     metrics = knn_metrics(config, data, (rows, projected), (bank, bank_projected))
     return Evaluation(metrics, _worst(rows, data.query, bank, data.train))
 
+    adapter = make_adapter(config.adapter, **config.adapter_options)
+    if not config.same_image_negatives:
+        queue = AdaptiveMemoryBank(*size, adapter, gather_distributed=gather)
+        return MemoryInfoNCELoss(queue, config.temperature), queue
 
 def _embed(module: MocoModule, part: Part) -> tuple[Tensor, Tensor]:
     """Features (N, features) and queries (N, dim)."""
