@@ -66,18 +66,18 @@ def test_an_unknown_preset_names_the_others():
     [
         (
             {"adapter": "kalmann"},
-            "`adapter` must be one of none, identity, xbm, xbn, ema, axbn, kalman, auto, got 'kal",
+            "`adapter` must be one of none, identity, xbm, xbn, ema, axbn, kalman, auto, fresh, got 'kal",
         ),
         ({"adapter": "ema", "adapter_options": {"q": 1}}, "`adapter_options` of ema must be among momentum, got q"),
         ({"adapter": "ema", "adapter_options": {"momentum": 2}}, "`momentum` must"),
         ({"adapter": "none", "adapter_options": {"q": 1}}, "`adapter_options` need an adapter"),
-        ({"batch_size": 62}, r"`batch_size` must be divisible by `images_per_class` \(4\), got 62"),
-        ({"memory": 0}, "`memory` must be positive"),
         ({"adapter": "fresh", "adapter_options": {"q": 1}}, "`adapter_options` need an adapter, .* `adapter` fresh"),
         ({"fresh_every": 0}, "`fresh_every` must be a positive integer, got 0"),
         ({"memory_start": -0.5}, "`memory_start` must be zero or a positive number of epochs, got -0.5"),
         ({"memory_start": float("nan")}, "`memory_start` must be zero or a positive number of epochs, got nan"),
         ({"memory_start": float("inf")}, "`memory_start` must be zero or a positive number of epochs, got inf"),
+        ({"batch_size": 62}, r"`batch_size` must be divisible by `images_per_class` \(4\), got 62"),
+        ({"memory": 0}, "`memory` must be positive"),
         ({"memory": 100.5}, "`memory` must be whole rows beyond 1, got 100.5"),
         ({"validation": 1.0}, r"`validation` must be a share in \[0, 1\), got 1.0"),
         ({"warmup_epochs": 11}, "`warmup_epochs` must be between 0 and `epochs`, got 11"),
@@ -99,6 +99,7 @@ def test_wrong_options_are_refused(options, message):
         ({"blur": 0.5}, "`blur` needs `--views lightly`, got 0.5 with batched views"),
         ({"flip": 1.5}, "`flip` must be a probability, got 1.5"),
         ({"momentum": 1.0}, r"`momentum` must be in \[0, 1\), got 1.0"),
+        ({"adapter": "fresh"}, "`adapter` fresh is not for `amb moco`: only `amb retrieval` can re-embed its memory"),
     ],
 )
 def test_wrong_moco_options_are_refused(options, message):

@@ -98,7 +98,12 @@ def test_the_queue_holds_the_latest_keys_with_their_images(same_image_negatives,
     monkeypatch.setattr(moco.MocoModule, "training_step", watched)
     moco.run(moco_config(epochs=1, adapter="xbn", memory=70, same_image_negatives=same_image_negatives))
     module = modules[0]
-    assert sorted(module.sources.images(torch.arange(64)).tolist()) == sorted(torch.cat(seen)[-64:].tolist())
+    assert isinstance(module.criterion, kind)
+    latest = torch.cat(seen)[-70:]
+    sources = module.sources.images(torch.arange(70))
+    numbers, positions = sources // 16, sources % 16
+    images = torch.stack([seen[number][position] for number, position in zip(numbers, positions, strict=True)])
+    assert sorted(images.tolist()) == sorted(latest.tolist())
     norms = module.sources.raw.embeddings.norm(dim=1)
     torch.testing.assert_close(norms, torch.ones(70))
     if same_image_negatives:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
 
-AdapterName = Literal["none", "identity", "xbm", "xbn", "ema", "axbn", "kalman", "auto"]
+AdapterName = Literal["none", "identity", "xbm", "xbn", "ema", "axbn", "kalman", "auto", "fresh"]
 
 
 @dataclass
@@ -20,7 +20,7 @@ class RunConfig:
         data_root: Folder with the dataset's files; default: where the dataset's loader looks by itself.
         download: Fetch the dataset if it is missing.
         image_size: Side length of training images in pixels; default: the dataset's own.
-        adapter: How the memory follows the encoder; `none` trains without memory.
+        adapter: How the memory follows the encoder; `none` trains without memory, `fresh` (retrieval) re-embeds it.
         adapter_options: Hyper-parameters of the adapter, e.g. `--adapter_options.momentum 0.9`.
         epochs: Passes over the training set.
         batch_size: Images per step and process.
@@ -219,9 +219,9 @@ PAPER_RETRIEVAL: dict[str, Any] = {
     "adapter": "axbn",
     "epochs": 50,
     "lr": 1e-4,
+    "memory_start": 0.0,
     "warmup_epochs": 2,
     "validation": 0.0,
-    "memory_start": 0.0,
     "precision": "16-mixed",
     "num_workers": 4,
 }

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import torch
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
@@ -23,6 +24,7 @@ from adaptive_memory_bank.training.models import (
     check_weights_reachable,
 )
 from adaptive_memory_bank.training.module import TrainingData, TrainingModule
+from adaptive_memory_bank.training.reembedding import refresh
 from adaptive_memory_bank.training.scoring import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.training.validation import check_memory, check_retrieval, memory_rows
 
@@ -48,9 +50,9 @@ def build(config: RetrievalConfig) -> Task[RetrievalConfig]:
         check_weights_file(config.weights)
     elif config.pretrained:
         check_weights_reachable(config.model)
+    _warn_of_idle_memory(config)
     data = retrieval_data(config, config.validation)
     module = RetrievalModule(config, data)
-    _warn_of_idle_memory(config)
     headline = "val/recall@1"
     chosen_by = headline if data.held_out is None else "holdout/recall@1"
     return Task(
@@ -82,9 +84,9 @@ class RetrievalModule(TrainingModule):
         start_after = round(config.memory_start * steps)
         criterion, bank = self._make_criterion(config, data.train, classes, start_after)
         super().__init__(config, data, bank)
+        self.first_use = config.warmup_epochs * steps + start_after  # the first step whose loss uses the memory
         side = config.image_size or data.source.image_size
         self.encoder: Encoder = build_encoder(config, gray=data.source.gray, image_size=side)
-        self.first_use = config.warmup_epochs * steps + start_after  # the first step whose loss uses the memory
         self.criterion = criterion
         self.warmup_criterion = batch_criterion(config, classes) if config.warmup_epochs else None
 
@@ -133,7 +135,7 @@ class RetrievalModule(TrainingModule):
             loss = self.criterion(rows, labels)
             pairs = cast("Any", self.criterion).last_pairs
             if self.bank is not None:
-                self.remember(rows, indices)
+                self.remember(rows, number)
         if pairs is not None:
             self.last["train/pairs"] = float(pairs.positive + pairs.negative)
         return cast("Tensor", loss)
@@ -151,6 +153,10 @@ class RetrievalModule(TrainingModule):
         """Rows as the bank stores them."""
         return cast("Tensor", self.encoder(images))
 
+    def embed_batch(self, images: Tensor, number: int) -> Tensor:
+        """Rows of a batch: the encoder is all there is to it."""
+        return self.embed(self.shaped(images))
+
     @property
     def embedders(self) -> tuple[nn.Module, ...]:
         """The encoder."""
@@ -158,15 +164,7 @@ class RetrievalModule(TrainingModule):
 
     def make_sampler(self, rank: int, world_size: int) -> BatchPlan:
         """P classes x K images, whole groups on every rank."""
-        config = self.config
-        return PKSampler(
-            self.data.train.labels,
-            classes_per_batch=config.batch_size // config.images_per_class,
-            images_per_class=config.images_per_class,
-            seed=config.seed,
-            rank=rank,
-            world_size=world_size,
-        )
+        return _make_sampler(self.config, self.data.train, rank, world_size)
 
     def configure_optimizers(self) -> list[Optimizer]:
         """AdamW for everything, SGD for the warm-up of the head."""
@@ -187,6 +185,8 @@ class RetrievalModule(TrainingModule):
         if epoch < config.warmup_epochs:
             return config.warmup_lr
         return float(config.lr * config.lr_gamma ** (epoch // config.lr_step))
+
+
 def _make_sampler(config: RetrievalConfig, train: Part, rank: int, world_size: int) -> PKSampler:
     return PKSampler(
         train.labels,
@@ -205,8 +205,6 @@ def _warn_of_idle_memory(config: RetrievalConfig) -> None:
             f"The memory is never used: `memory_start` is {config.memory_start:g} epochs, and {epochs} of the run's "
             f"{config.epochs} epochs follow the warm-up."
         )
-
-
 
 
 def evaluate(module: RetrievalModule) -> Evaluation:
