@@ -20,7 +20,7 @@ import evidence_page
 import evidence_pictures
 import measure
 
-from adaptive_memory_bank.compare.columns import STEP_TIME, columns_of
+from adaptive_memory_bank.compare.columns import STEP_TIME, TRAINING_TIME, columns_of
 from adaptive_memory_bank.compare.comparison import PLAN_FILE, Condition, Section, read_comparison
 from adaptive_memory_bank.compare.results import Run, read_json_object
 from adaptive_memory_bank.compare.statistics import Difference, Spread
@@ -122,7 +122,7 @@ def _values(section: Section, name: str, *, at: Condition, picks: Sequence[str])
     """Mean and standard deviation over seeds of every column, for every pick; and of what has no pick."""
     found: dict[str, dict[str, Any]] = {}
     for column in columns_of(section.task):
-        for pick in ("last",) if column is STEP_TIME or column.key.startswith("bank/") else picks:
+        for pick in ("last",) if column in (STEP_TIME, TRAINING_TIME) or column.key.startswith("bank/") else picks:
             _add(found, f"{pick} {column.key}", section.values(name, column, at=at, pick=pick).values())
     runs = [run for run in section.of(name, at) if run.is_complete]
     unadapted = [run.metrics[key] for run in runs if (key := "bank/staleness_unadapted") in run.metrics]

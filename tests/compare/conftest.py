@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 
 WriteRun = Callable[..., Path]
-LEVEL = {"none": 0.70, "identity": 0.75, "xbn": 0.77, "ema": 0.78, "axbn": 0.77, "auto": 0.79}
+LEVEL = {"none": 0.70, "identity": 0.75, "xbn": 0.77, "ema": 0.78, "axbn": 0.77, "auto": 0.79, "fresh": 0.80}
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def write_run() -> WriteRun:
 
 
 def _write_run(out: Path, adapter: str = "identity", seed: int = 0, **changes: Any) -> Path:
-    score = changes.pop("score", None)
+    score, options = changes.pop("score", None), changes.pop("options", {})
     details = {**_details(adapter, seed), **changes}
     if score is not None:
         key = "knn" if details["task"] == "moco" else "recall@1"
@@ -32,7 +32,9 @@ def _write_run(out: Path, adapter: str = "identity", seed: int = 0, **changes: A
     folder.mkdir(parents=True)
     (folder / "result.json").write_text(json.dumps({**details, "run": folder.name}), encoding="utf-8")
     keys = ("task", "data", "adapter", "seed", "batch_size", "epochs")
-    (folder / "config.yaml").write_text(yaml.safe_dump({key: details[key] for key in keys}), encoding="utf-8")
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({**{key: details[key] for key in keys}, **options}), encoding="utf-8"
+    )
     lines = [json.dumps(line) for line in _history(details)]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder

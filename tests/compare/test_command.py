@@ -21,6 +21,7 @@ def test_lists_take_several_words():
     config = parse("--adapters none xbn --seeds 0 1 2 --batch-sizes 16 64 --memories 0.5 1 --jobs 3 --out x")
     assert (config.adapters, config.seeds, config.batch_sizes) == (["none", "xbn"], [0, 1, 2], [16, 64])
     assert (config.memories, config.jobs, config.out) == ([0.5, 1.0], 3, "x")
+    assert parse("--none-batch-sizes 128 256").none_batch_sizes == [128, 256]
 
 
 def test_every_other_option_goes_to_the_trainer():

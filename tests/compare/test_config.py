@@ -10,6 +10,13 @@ def test_adapters_are_variants_and_a_data_set_is_a_setting():
     assert settings_of(CompareConfig(), "glyphs")[0].name == "glyphs"
 
 
+def test_larger_batches_without_memory_follow_the_usual_one():
+    names = [variant.name for variant in variants_of(CompareConfig(none_batch_sizes=[128, 256]))]
+    assert names == ["none", "none, batch 128", "none, batch 256", "identity", "xbn", "auto"]
+    named = CompareConfig(variants=[Variant("XBM", {"adapter": "xbm"})], none_batch_sizes=[128])
+    assert [variant.name for variant in variants_of(named)] == ["none, batch 128", "XBM"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -18,6 +25,15 @@ def test_adapters_are_variants_and_a_data_set_is_a_setting():
         ({"seeds": [1, 2, 1]}, "`seeds` must not repeat entries, got 1 twice"),
         ({"batch_sizes": [8, 8]}, "`batch_sizes` must not repeat entries, got 8 twice"),
         ({"variants": [Variant("a"), Variant("a")]}, "`variants` must not repeat entries, got 'a' twice"),
+        ({"none_batch_sizes": [8, 8]}, "`none_batch_sizes` must not repeat entries, got 8 twice"),
+        (
+            {"variants": [Variant("none, batch 8")], "none_batch_sizes": [8]},
+            "`variants` must not repeat entries, got 'none, batch 8' twice",
+        ),
+        (
+            {"none_batch_sizes": [8], "reference": "none, batch 8"},
+            "`reference` must be one of none, identity, xbn, auto, got 'none, batch 8'",
+        ),
         ({"jobs": 0}, "`jobs` must be a positive integer, got 0"),
         ({"reference": "xbm"}, "`reference` must be one of none, identity, .*, got 'xbm'"),
         ({"settings": [Setting("SOP", published={"XBM": 1.0})]}, "`settings` 'SOP' must speak of none, .*, got 'XBM'"),

@@ -7,10 +7,10 @@ from adaptive_memory_bank.compare.config import CompareConfig, Setting, Variant
 from adaptive_memory_bank.compare.plan import QUICK, plan_runs, write_plan
 
 
-def test_the_default_is_six_adapters_on_glyphs_with_two_seeds():
+def test_the_default_is_four_adapters_on_glyphs_with_three_seeds():
     runs = plan_runs(CompareConfig())
-    assert [run.variant for run in runs] == 2 * ["none", "identity", "xbn", "ema", "axbn", "auto"]
-    assert [run.config.seed for run in runs] == 6 * [0] + 6 * [1]
+    assert [run.variant for run in runs] == 3 * ["none", "identity", "xbn", "auto"]
+    assert [run.config.seed for run in runs] == 4 * [0] + 4 * [1] + 4 * [2]
     assert {run.config.data for run in runs} == {"glyphs"}
     assert {run.config.epochs for run in runs} == {QUICK["retrieval"]["epochs"]}
     assert {run.config.group for run in runs} == {"compare-runs"}
@@ -26,6 +26,35 @@ def test_the_grid_is_every_combination_and_no_memory_is_one_run_for_all_memory_s
     assert sorted(found, key=str) == [
         ("none", 16, None), ("none", 64, None),
         ("xbn", 16, 0.5), ("xbn", 16, 1.0), ("xbn", 64, 0.5), ("xbn", 64, 1.0),
+    ]  # fmt: skip
+
+
+def test_a_larger_batch_without_memory_is_trained_once_a_seed_however_large_the_grid():
+    config = CompareConfig(
+        adapters=["none", "xbn"], seeds=[0, 1], batch_sizes=[16, 64], memories=[0.5, 1.0], none_batch_sizes=[128]
+    )
+    (first, second) = (run for run in plan_runs(config) if run.variant == "none, batch 128")
+    assert (first.config.adapter, first.config.batch_size, first.config.seed, second.config.seed) == ("none", 128, 0, 1)
+    assert (first.batch_size, first.memory) == (None, None)
+    assert first.name.startswith("glyphs-none-batch-128-s0-")
+
+
+def test_a_variant_with_sizes_of_its_own_does_not_depend_on_the_grid():
+    config = CompareConfig(
+        variants=[
+            Variant("large", {"adapter": "xbn", "batch_size": 128}),
+            Variant("full", {"adapter": "xbn", "memory": 1}),
+        ],
+        seeds=[0],
+        batch_sizes=[16, 64],
+        memories=[0.25, 0.5],
+    )
+    found = [
+        (run.variant, run.batch_size, run.memory, run.config.batch_size, run.config.memory) for run in plan_runs(config)
+    ]
+    assert sorted(found, key=str) == [
+        ("full", 16, None, 16, 1), ("full", 64, None, 64, 1),
+        ("large", None, 0.25, 128, 0.25), ("large", None, 0.5, 128, 0.5),
     ]  # fmt: skip
 
 

@@ -94,3 +94,54 @@ def test_moco_shows_knn(tmp_path, write_run):
     metrics = {"val/knn": 0.8, "val/knn_proj": 0.7}
     write_run(tmp_path, "xbn", task="moco", data="digits", metrics=metrics, best={})
     assert table_of(tmp_path).headings[1:3] == ("kNN %", "kNN (proj.) %")
+
+
+@pytest.fixture
+def with_ceiling(tmp_path, write_run):
+    """Fresh is 4 points above plain memory, give or take 0.1; XBN 3; EMA lacks a seed."""
+    levels = {"none": (0.6, 0.61, 0.62), "identity": (0.70, 0.71, 0.72), "xbn": (0.73, 0.741, 0.749)}
+    levels |= {"ema": (0.72, 0.73), "fresh": (0.739, 0.75, 0.761)}
+    for adapter, values in levels.items():
+        for seed, value in enumerate(values):
+            times = {"train_seconds": 30.0 + seed, "seconds_per_step": 0.1 if adapter == "fresh" else 0.01}
+            write_run(tmp_path, adapter, seed, score=value, **times)
+    return tmp_path
+
+
+def column(table, heading):
+    place = table.headings.index(heading)
+    return {row[0].text: row[place].text for row in (*table.rows, *table.ceilings)}
+
+
+def test_the_ceiling_stands_apart_with_its_cost_and_is_never_bold(with_ceiling):
+    table = table_of(with_ceiling)
+    assert [row[0].text for row in table.rows] == ["none", "identity", "xbn", "ema"]
+    ((name, recall, *others),) = table.ceilings
+    assert (name.text, recall.text) == ("fresh", "75.0 ± 1.1")
+    assert not any(cell.best for cell in (recall, *others))
+    assert next(row[1].best for row in table.rows if row[0].text == "xbn")  # the best of those that compete
+    assert column(table, "ms per step (x none)")["fresh"] == "100.0 (x10.00 ± 0.00)"
+    assert column(table, "training s")["fresh"] == "31 ± 1"
+    assert not any(row[table.headings.index("training s")].best for row in table.rows)
+
+
+def test_the_ceiling_stands_below_a_rule(with_ceiling):
+    lines = render_table(table_of(with_ceiling), color=False).splitlines()
+    assert lines[-1].startswith("fresh ")
+    assert lines[-2] == lines[2]
+    assert set(lines[-2]) == {"-", " "}
+
+
+def test_every_memory_shows_the_share_of_the_way_to_fresh(with_ceiling):
+    # XBN: 3.0 of 4.0 points; EMA lacks a seed that the way was measured with.
+    shares = column(table_of(with_ceiling), "of the way to fresh")
+    assert shares == {"none": "-", "identity": "0 %", "xbn": "75 %", "ema": "-", "fresh": "100 %"}
+
+
+@pytest.mark.parametrize("fresh", [(0.66, 0.67, 0.681), (0.73, 0.71, 0.70), (0.75, 0.76), (0.75, 0.76, 0.77)])
+def test_without_a_way_beyond_the_noise_there_is_no_share(tmp_path, write_run, fresh):
+    # worse; within the noise; too few seeds; the same difference with every seed
+    for adapter, values in {"identity": (0.70, 0.71, 0.72), "xbn": (0.73, 0.741, 0.749), "fresh": fresh}.items():
+        for seed, value in enumerate(values):
+            write_run(tmp_path, adapter, seed, score=value)
+    assert not any("of the way" in heading for heading in table_of(tmp_path).headings)

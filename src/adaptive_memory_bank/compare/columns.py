@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .history import is_number
 from .results import Run
 
 
@@ -16,6 +17,7 @@ class Column:
         meaning: One sentence for readers who do not know the quantity.
         percent: Whether the value is a share in [0, 1] that people read in percent.
         higher_is_better: Direction; None where no direction is better.
+        decimals: Of a value that is not in percent.
     """
 
     key: str
@@ -23,6 +25,7 @@ class Column:
     meaning: str
     percent: bool = True
     higher_is_better: bool | None = True
+    decimals: int = 3
 
     @property
     def short_key(self) -> str:
@@ -41,13 +44,23 @@ class Column:
         return run.metrics.get(self.key)
 
     def show(self, value: float) -> str:
-        """Write a value as tables have it: percent with one decimal, anything else with three.
+        """Write a value as tables have it: percent with one decimal, anything else with `decimals`.
 
         Example:
             >>> RECALL_1.show(0.8123), STALENESS.show(0.41267)
             ('81.2', '0.413')
         """
-        return f"{100 * value:.1f}" if self.percent else f"{value:.3f}"
+        return f"{100 * value:.1f}" if self.percent else f"{value:.{self.decimals}f}"
+
+    def show_difference(self, value: float, *, unit: bool = True) -> str:
+        """Write a difference with its sign; shares differ by percentage points.
+
+        Example:
+            >>> RECALL_1.show_difference(0.0123), RECALL_1.show_difference(-0.004, unit=False)
+            ('+1.2 points', '-0.4')
+        """
+        text = f"{100 * value:+.1f}" if self.percent else f"{value:+.{self.decimals}f}"
+        return f"{text} points" if unit and self.percent else text
 
 
 class StepTime(Column):
@@ -61,6 +74,19 @@ class StepTime(Column):
         """Milliseconds per step, from whichever of its two names the run wrote."""
         seconds = run.details.get("seconds_per_step")
         return 1000 * seconds if isinstance(seconds, int | float) and seconds > 0 else run.metrics.get(self.key)
+
+
+class TrainingTime(Column):
+    """Seconds that all training steps of a run took together."""
+
+    def chosen(self, run: Run) -> float | None:
+        """The whole run counts, whichever epoch was chosen."""
+        return self.last(run)
+
+    def last(self, run: Run) -> float | None:
+        """Seconds; None where the run did not count them."""
+        seconds = run.details.get(self.key)
+        return float(seconds) if is_number(seconds) else None
 
 
 RECALL_1 = Column("val/recall@1", "Recall@1", "share of queries whose nearest image is of the same class")
@@ -85,10 +111,18 @@ STEP_TIME = StepTime(
     False,
     None,
 )
+TRAINING_TIME = TrainingTime(
+    "train_seconds",
+    "training s",
+    "seconds in training steps of a whole run, without evaluation; trainings that run side by side disturb each other",
+    percent=False,
+    higher_is_better=None,
+    decimals=0,
+)
 
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
-    "retrieval": (RECALL_1, RECALL_8, RECALL_10, MAP_R, STALENESS, STEP_TIME),
-    "moco": (KNN, KNN_PROJECTED, STALENESS, STEP_TIME),
+    "retrieval": (RECALL_1, RECALL_8, RECALL_10, MAP_R, STALENESS, STEP_TIME, TRAINING_TIME),
+    "moco": (KNN, KNN_PROJECTED, STALENESS, STEP_TIME, TRAINING_TIME),
 }
 
 

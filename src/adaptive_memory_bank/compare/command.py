@@ -10,12 +10,22 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
-from .config import ADAPTERS, CompareConfig, Setting, Variant
+from .config import ADAPTERS, SEEDS, CompareConfig, Setting, Variant
 from .plan import KINDS, OWN_FIELDS
 
 _LISTS: dict[str, tuple[type, list[Any], str]] = {
-    "adapters": (str, list(ADAPTERS), "What to compare, where `variants` does not say more."),
-    "seeds": (int, [0, 1], "Of the repetitions; every variant gets the same ones, so that they can be paired."),
+    "adapters": (
+        str,
+        list(ADAPTERS),
+        "What to compare: none, identity (xbm), xbn, ema, axbn (kalman), auto; also fresh, a memory that is "
+        "re-embedded every few steps, for what perfect freshness would give (retrieval only).",
+    ),
+    "none_batch_sizes": (
+        int,
+        [],
+        "Also train without memory with these batch sizes, as rows of every table: why not simply a larger batch?",
+    ),
+    "seeds": (int, list(SEEDS), "Of the repetitions; every variant gets the same ones, so that they can be paired."),
     "batch_sizes": (int, [], "Batch sizes of the grid; default: the trainer's own."),
     "memories": (float, [], "Memory sizes of the grid, as shares of the training set or as rows."),
 }

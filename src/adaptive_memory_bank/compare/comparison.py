@@ -11,6 +11,8 @@ from .results import RESULT_FILE, RESULTS_FILE, Run, read_details, read_json_obj
 
 PLAN_FILE = "compare.json"
 PLAIN_MEMORY = ("identity", "xbm")
+FRESH = "fresh"
+"""The trainer's memory that is re-embedded every few steps: not an adapter, but what perfect freshness would give."""
 Pick = str
 """Which epoch's value is meant: `chosen` or `last`."""
 
@@ -44,7 +46,7 @@ class Section:
         title: Name of the setting.
         task: `retrieval` or `moco`.
         runs: Every run of the setting, failed ones too.
-        names: Variants in the order of tables.
+        names: Variants in the order of tables, ceilings last.
         reference: The variant that stands for plain memory; None where no run has it.
         published: Values others have published for the first column, in percent, by variant.
     """
@@ -68,23 +70,63 @@ class Section:
         return columns_of(self.task)[0]
 
     @property
+    def without_memory(self) -> tuple[str, ...]:
+        """The variants that train without memory."""
+        return self._with_adapter("none")
+
+    @property
     def baseline(self) -> str | None:
-        """The first variant that trains without memory."""
-        return next((run.name for name in self.names for run in self.of(name) if run.adapter == "none"), None)
+        """The first variant without memory, one with the batch size of the others where there is one."""
+        usual = self._batch_sizes(set(self.names).difference(self.without_memory))
+        alike = [name for name in self.without_memory if self._batch_sizes([name]) <= usual]
+        return next(iter(alike or self.without_memory), None)
+
+    @property
+    def ceilings(self) -> tuple[str, ...]:
+        """The variants whose memory is kept fresh at any cost; they stand apart."""
+        return self._with_adapter(FRESH)
+
+    @property
+    def plain(self) -> str | None:
+        """The variant with plain memory: the reference, or the first one where something else is the reference."""
+        plain = self._with_adapter(*PLAIN_MEMORY)
+        return self.reference if self.reference in plain else next(iter(plain), None)
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The variants that are judged against the reference: those with a memory that nothing re-embeds."""
+        others = {*self.without_memory, *self.ceilings, self.reference}
+        return tuple(name for name in self.names if name not in others)
+
+    def _with_adapter(self, *adapters: str) -> tuple[str, ...]:
+        return tuple(name for name in self.names if all(run.adapter in adapters for run in self.of(name)))
+
+    def _batch_sizes(self, names: Iterable[str]) -> set[Any]:
+        return {run.details.get("batch_size") for name in names for run in self.of(name)}
 
     @property
     def conditions(self) -> list[Condition]:
-        """The points of the grid. A run without memory belongs to every memory size of its batch size."""
-        with_memory = {Condition(run.batch_size, run.memory) for run in self.runs if run.memory is not None}
-        batch_sizes = {condition.batch_size for condition in with_memory}
-        alone = {Condition(run.batch_size, None) for run in self.runs if run.batch_size not in batch_sizes}
+        """The points of the grid.
+
+        A run without memory belongs to every memory size of its batch size, and a run that sets its own batch size
+        (None, next to runs that have one) to every batch size.
+        """
+        batch_sizes = {run.batch_size for run in self.runs} - {None} or {None}
+        with_memory = {
+            Condition(batch_size, run.memory)
+            for run in self.runs
+            if run.memory is not None
+            for batch_size in (batch_sizes if run.batch_size is None else [run.batch_size])
+        }
+        alone = {Condition(size, None) for size in batch_sizes - {at.batch_size for at in with_memory}}
         return sorted(with_memory | alone, key=lambda at: (at.batch_size or 0, at.memory or 0))
 
     def describe(self, at: Condition) -> str:
         """Name a condition with what all its runs share, also where the grid does not vary it."""
         runs = [run for name in self.names for run in self.of(name, at)]
-        batch = _shared(runs, "batch_size") if at.batch_size is None else None
-        memory = _shared([run for run in runs if run.adapter != "none"], "memory_size") if at.memory is None else None
+        with_memory = [run for run in runs if run.adapter != "none"]
+        batch = _shared(with_memory or runs, "batch_size") if at.batch_size is None else None
+        memory = _shared(with_memory, "memory_size") if at.memory is None else None
         epochs = _shared(runs, "epochs")
         parts = (
             str(at),
@@ -98,8 +140,15 @@ class Section:
         """List the runs of a variant, at one condition or at all."""
         runs = [run for run in self.runs if run.name == name]
         if at is not None:
-            runs = [run for run in runs if run.batch_size == at.batch_size and run.memory in (None, at.memory)]
+            runs = [run for run in runs if run.batch_size in (None, at.batch_size) and run.memory in (None, at.memory)]
         return runs
+
+    def memory_start(self, at: Condition) -> float | None:
+        """Epochs before the memory is used, where all runs of a condition share them; None where it is used at once."""
+        runs = [run for name in self.names for run in self.of(name, at) if run.adapter != "none" and run.is_complete]
+        configs = [run.config() for run in runs]
+        starts = {config.get("warmup_epochs", 0) + config.get("memory_start", 0) for config in configs}
+        return (starts.pop() or None) if len(starts) == 1 else None
 
     def values(self, name: str, column: Column, *, at: Condition, pick: Pick = "chosen") -> dict[int, float]:
         """Values of a variant's complete runs by seed."""
@@ -147,9 +196,13 @@ def read_comparison(folders: Iterable[Path | str]) -> Comparison:
     read = [_read_folder(Path(folder)) for folder in folders]
     if not read:
         raise ValueError("`folders` must name at least one folder of runs.")
-    groups = [folder.runs for folder in read]
+    groups = _on_one_grid([folder.runs for folder in read])
     if _collide(groups):
-        groups = [tuple(replace(run, setting=f"{run.setting} ({f.path.name})") for run in f.runs) for f in read]
+        names = [folder.path.name for folder in read]
+        groups = [
+            tuple(replace(run, setting=f"{run.setting} ({name})") for run in group)
+            for name, group in zip(names, groups, strict=True)
+        ]
     runs = [run for group in groups for run in group]
     plans = [folder.plan for folder in read]
     titles = list(dict.fromkeys(str(plan["title"]) for plan in plans if plan.get("title")))
@@ -185,6 +238,26 @@ def _told_apart(runs: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(replace(r, name=f"{r.name} ({r.folder.name})") if taken[_place(r)] > 1 else r for r in runs)
 
 
+def _on_one_grid(groups: list[tuple[Run, ...]]) -> list[tuple[Run, ...]]:
+    """Give runs of a folder without a grid their own sizes where another folder has a grid.
+
+    Next to a grid, "no size" would say that a run belongs to every size.
+    """
+    for key, measured in (("batch_size", "batch_size"), ("memory", "memory_size")):
+        has_grid = [any(getattr(run, key) is not None for run in group) for group in groups]
+        if any(has_grid):
+            groups = [
+                group if own else tuple(_with_own_size(run, key, measured) for run in group)
+                for own, group in zip(has_grid, groups, strict=True)
+            ]
+    return groups
+
+
+def _with_own_size(run: Run, key: str, measured: str) -> Run:
+    size: dict[str, Any] = {key: run.details.get(measured) or None}
+    return replace(run, **size)
+
+
 def _collide(groups: Sequence[Iterable[Run]]) -> bool:
     keys = [set(map(_place, group)) for group in groups]
     return len(set().union(*keys)) < sum(map(len, keys))
@@ -209,9 +282,10 @@ def _sections(runs: Sequence[Run], plans: Sequence[Mapping[str, Any]]) -> tuple[
 _USUAL_ORDER = ("none", "identity", "xbm", "xbn", "ema", "axbn", "auto")
 
 
-def _ordered(runs: Iterable[Run], order: Sequence[str]) -> tuple[str, ...]:
-    names = dict.fromkeys(run.name for run in runs)
-    return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
+def _ordered(runs: Sequence[Run], order: Sequence[str]) -> tuple[str, ...]:
+    ceilings = {run.name for run in runs if run.adapter == FRESH}
+    places = {name: order.index(name) if name in order else len(order) for name in (run.name for run in runs)}
+    return tuple(sorted(places, key=lambda name: (name in ceilings, places[name])))
 
 
 def _reference(runs: Iterable[Run], names: Sequence[str], wished: Sequence[str]) -> str | None:

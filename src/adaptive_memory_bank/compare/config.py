@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-ADAPTERS = ("none", "identity", "xbn", "ema", "axbn", "auto")
+ADAPTERS = ("none", "identity", "xbn", "auto")
+"""What is compared by default; `ema`, `axbn` and the ceiling `fresh` are there for the asking."""
+SEEDS = (0, 1, 2)
 TaskName = Literal["retrieval", "moco"]
 
 
@@ -46,8 +48,11 @@ class CompareConfig:
     Args:
         task: Which trainer.
         data: Dataset; default: the trainer's own.
-        adapters: What to compare, where `variants` does not say more.
+        adapters: What to compare: none, identity (xbm), xbn, ema, axbn (kalman), auto; also fresh, a memory that is
+            re-embedded every few steps, for what perfect freshness would give (retrieval only).
         variants: What to compare, with names and options of the trainer; in place of `adapters`.
+        none_batch_sizes: Also train without memory with these batch sizes, as further rows of every table: is a
+            memory worth more than a larger batch?
         settings: Several data sets or protocols at once; in place of `data`.
         seeds: Of the repetitions; the same seeds for every variant, so that they can be paired.
         batch_sizes: Batch sizes of the grid; default: the trainer's own.
@@ -63,8 +68,9 @@ class CompareConfig:
     data: str | None = None
     adapters: list[str] = field(default_factory=lambda: list(ADAPTERS))
     variants: list[Variant] = field(default_factory=list)
+    none_batch_sizes: list[int] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=lambda: [0, 1])
+    seeds: list[int] = field(default_factory=lambda: list(SEEDS))
     batch_sizes: list[int] = field(default_factory=list)
     memories: list[float] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
@@ -82,15 +88,16 @@ def check_compare(config: CompareConfig) -> None:
     """
     _check_list("adapters", config.adapters)
     _check_list("seeds", config.seeds)
-    for name in ("batch_sizes", "memories"):
+    for name in ("batch_sizes", "memories", "none_batch_sizes"):
         _check_list(name, getattr(config, name), may_be_empty=True)
-    _check_list("variants", [variant.name for variant in config.variants], may_be_empty=True)
+    _check_list("variants", [variant.name for variant in variants_of(config)])
     _check_list("settings", [setting.name for setting in config.settings], may_be_empty=True)
     if config.jobs is not None and config.jobs < 1:
         raise ValueError(f"`jobs` must be a positive integer, got {config.jobs}.")
     names = [variant.name for variant in variants_of(config)]
-    if config.reference is not None and config.reference not in names:
-        raise ValueError(f"`reference` must be one of {', '.join(names)}, got {config.reference!r}.")
+    chosen = [name for name in names if name not in {variant.name for variant in _larger_batches(config)}]
+    if config.reference is not None and config.reference not in chosen:
+        raise ValueError(f"`reference` must be one of {', '.join(chosen)}, got {config.reference!r}.")
     for setting in config.settings:
         unknown = [name for name in (*setting.variants, *setting.published) if name not in names]
         if unknown:
@@ -106,8 +113,16 @@ def _check_list(name: str, values: list[Any], *, may_be_empty: bool = False) -> 
 
 
 def variants_of(config: CompareConfig) -> list[Variant]:
-    """The variants, adapters being the simple case."""
-    return config.variants or [Variant(adapter, {"adapter": adapter}) for adapter in config.adapters]
+    """The variants, adapters being the simple case; larger batches without memory follow after the usual one."""
+    variants = config.variants or [Variant(adapter, {"adapter": adapter}) for adapter in config.adapters]
+    without = [place for place, variant in enumerate(variants, start=1) if variant.options.get("adapter") == "none"]
+    place = max(without, default=0)
+    return [*variants[:place], *_larger_batches(config), *variants[place:]]
+
+
+def _larger_batches(config: CompareConfig) -> list[Variant]:
+    sizes = config.none_batch_sizes
+    return [Variant(f"none, batch {size}", {"adapter": "none", "batch_size": size}) for size in sizes]
 
 
 def settings_of(config: CompareConfig, default_data: str) -> list[Setting]:

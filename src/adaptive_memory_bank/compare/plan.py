@@ -22,7 +22,7 @@ from .config import CompareConfig, Setting, TaskName, Variant, check_compare, se
 
 KINDS: dict[TaskName, type[RunConfig]] = {"retrieval": RetrievalConfig, "moco": MocoConfig}
 # Without a preset a comparison is for a first look: two cores, five minutes.
-QUICK: dict[TaskName, dict[str, Any]] = {"retrieval": {"epochs": 6, "batch_size": 16}, "moco": {"epochs": 15}}
+QUICK: dict[TaskName, dict[str, Any]] = {"retrieval": {"epochs": 5, "batch_size": 16}, "moco": {"epochs": 15}}
 # What the comparison itself decides for each run.
 OWN_FIELDS = frozenset({"seed", "out", "run_name", "name", "resume"})
 # What says nothing about the numbers a run makes.
@@ -39,8 +39,9 @@ class PlannedRun:
         config: The trainer's options.
         setting: The table it belongs to.
         variant: The row it belongs to.
-        batch_size: Batch size of the grid; None where there is no grid.
-        memory: Memory size of the grid; None where there is no grid, and without memory.
+        batch_size: Batch size of the grid; None where there is no grid, and for a variant that sets its own.
+        memory: Memory size of the grid; None where there is no grid, for a variant that sets its own, and without
+            memory.
     """
 
     name: str
@@ -85,7 +86,7 @@ def plan_runs(config: CompareConfig) -> list[PlannedRun]:
     for seed, setting, batch, memory in product(config.seeds, settings, batch_sizes, memories):
         for variant in variants_of(config):
             run = _plan_run(config, setting, variant, seed=seed, batch_size=batch, memory=memory)
-            planned[run.name] = run  # without memory, the memory sizes of the grid are one run
+            planned[run.name] = run  # what does not depend on the grid is one run for all of it
     return list(planned.values())
 
 
@@ -99,8 +100,10 @@ def _plan_run(
     memory: float | None,
 ) -> PlannedRun:
     grid = {key: value for key, value in (("batch_size", batch_size), ("memory", memory)) if value is not None}
-    special = setting.variants.get(variant.name, {})
-    options = {**config.options, **setting.options, **grid, **variant.options, **special}
+    own = {**variant.options, **setting.variants.get(variant.name, {})}
+    options = {**config.options, **setting.options, **grid, **own}
+    batch_size = None if "batch_size" in own else batch_size
+    memory = None if "memory" in own else memory
     if "preset" not in options:
         options = {**QUICK[config.task], **options}
     if options.get("adapter") == "none":

@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from scipy.special import stdtrit
 
-from .columns import Column
 from .comparison import Condition, Section
 
 CONFIDENCE = 0.95
 FEWEST_SEEDS = 3
 """Two seeds agree to the digit by chance too often (metrics are coarse) to call anything beyond the noise."""
+
+SAME = 1e-9
+"""Scores and differences closer than this are equal: rounding, far below what one query more or less changes."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,14 @@ class Difference:
         reference: What it is compared with.
         values: Variant minus reference, both trained with the same seed, one value for each seed.
         comparisons: Size of the family for which the intervals hold together.
+        conditions: How many points of the grid each value is averaged over.
     """
 
     name: str
     reference: str
     values: tuple[float, ...]
     comparisons: int
+    conditions: int = 1
 
     @property
     def seeds(self) -> int:
@@ -80,9 +84,19 @@ class Difference:
         return self.mean + (math.inf if width is None else width)
 
     @property
+    def is_zero(self) -> bool:
+        """Whether both score the same with every seed."""
+        return all(abs(value) <= SAME for value in self.values)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there are enough seeds, and noise between them, to tell an effect from noise."""
+        return self.seeds >= FEWEST_SEEDS and self.half_width is not None
+
+    @property
     def is_beyond_noise(self) -> bool:
         """Whether the interval leaves out zero and rests on enough seeds to be believed."""
-        return self.seeds >= FEWEST_SEEDS and (self.low > 0 or self.high < 0)
+        return self.is_judged and (self.low > 0 or self.high < 0)
 
 
 def half_width(differences: Sequence[float], *, comparisons: int = 1) -> float | None:
@@ -103,14 +117,17 @@ def half_width(differences: Sequence[float], *, comparisons: int = 1) -> float |
     if len(differences) < 2:
         return None
     spread = stdev(differences)
-    if spread <= 1e-12 * max(map(abs, differences), default=0.0):
+    if spread <= SAME:
         return None
     quantile = float(stdtrit(len(differences) - 1, 1 - (1 - CONFIDENCE) / (2 * comparisons)))
     return quantile * spread / math.sqrt(len(differences))
 
 
 def paired_differences(section: Section, *, at: Condition | None = None) -> list[Difference]:
-    """Compare every variant of a section with plain memory, paired over seeds, in the column that decides.
+    """Compare every variant of a section with the reference, paired over seeds, in the column that decides.
+
+    Three questions are asked, and the intervals of each hold together: which adapter differs from plain memory, which
+    training without memory does, and does a memory that is kept fresh.
 
     Over a grid (`at` is None) the differences are first averaged over the conditions, seed by seed: the seeds are the
     independent repetitions, the conditions are not.
@@ -118,26 +135,39 @@ def paired_differences(section: Section, *, at: Condition | None = None) -> list
     reference = section.reference
     if reference is None:
         return []
+    found = []
+    for family in (section.without_memory, section.adapters, section.ceilings):
+        differences = [paired_difference(section, name, reference, at=at) for name in family if name != reference]
+        known = [difference for difference in differences if difference is not None]
+        found += [replace(difference, comparisons=len(known)) for difference in known]
+    return sorted(found, key=lambda difference: section.names.index(difference.name))
+
+
+def paired_difference(section: Section, name: str, reference: str, *, at: Condition | None = None) -> Difference | None:
+    """Compare two variants, over the grid or at one condition; None where they share no seed."""
+    conditions = shared_conditions(section, name, reference, at=at)
+    values = differences_by_seed(section, name, reference, conditions=conditions)
+    return Difference(name, reference, tuple(values.values()), 1, len(conditions)) if values else None
+
+
+def shared_conditions(section: Section, name: str, reference: str, *, at: Condition | None = None) -> list[Condition]:
+    """The conditions in which two variants share a seed."""
     conditions = section.conditions if at is None else [at]
-    pairs = {
-        name: _pairs(section, section.column, names=(name, reference), conditions=conditions)
-        for name in section.names
-        if name != reference
-    }
-    pairs = {name: values for name, values in pairs.items() if values}
-    return [Difference(name, reference, tuple(values), len(pairs)) for name, values in pairs.items()]
+    return [at for at in conditions if differences_by_seed(section, name, reference, conditions=[at])]
 
 
-def _pairs(section: Section, column: Column, *, names: tuple[str, str], conditions: Sequence[Condition]) -> list[float]:
-    by_condition = [_by_seed(section, column, names=names, at=at) for at in conditions]
-    by_condition = [differences for differences in by_condition if differences]
-    if not by_condition:
-        return []
-    # A seed that lacks a condition would mix the effect of the condition into the noise.
-    seeds = set.intersection(*(set(differences) for differences in by_condition))
-    return [fmean(differences[seed] for differences in by_condition) for seed in sorted(seeds)]
+def differences_by_seed(
+    section: Section, name: str, reference: str, *, conditions: Sequence[Condition]
+) -> dict[int, float]:
+    """Difference of two variants by seed, averaged over conditions.
+
+    A seed that lacks a condition is left out: it would mix the effect of the condition into the noise.
+    """
+    found = [_by_seed(section, name, reference, at=at) for at in conditions]
+    seeds = set.intersection(*(set(differences) for differences in found)) if found else set()
+    return {seed: fmean(differences[seed] for differences in found) for seed in sorted(seeds)}
 
 
-def _by_seed(section: Section, column: Column, *, names: tuple[str, str], at: Condition) -> Mapping[int, float]:
-    ours, theirs = (section.values(name, column, at=at) for name in names)
+def _by_seed(section: Section, name: str, reference: str, *, at: Condition) -> Mapping[int, float]:
+    ours, theirs = (section.values(variant, section.column, at=at) for variant in (name, reference))
     return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}

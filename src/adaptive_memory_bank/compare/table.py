@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from .ceiling import shares_of_the_way, show_share
 from .columns import STEP_TIME, Column
 from .comparison import Comparison, Condition, Section
 from .statistics import Spread
@@ -24,11 +25,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Headings and rows of one condition; renderers decide what bold looks like."""
+    """Headings and rows of one condition; renderers decide what bold looks like.
+
+    Attributes:
+        title: Setting and condition.
+        headings: Of the columns.
+        rows: What is compared.
+        ceilings: Rows that stand apart, below a rule: what a memory that is kept fresh at any cost would give.
+    """
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    ceilings: tuple[tuple[Cell, ...], ...] = ()
 
 
 def tables(section: Section) -> list[Table]:
@@ -49,6 +58,10 @@ def _table(section: Section, at: Condition) -> Table:
             )
         else:
             columns.append((column.title + (" %" if column.percent else ""), _cells(section, column, names, at=at)))
+    shares = shares_of_the_way(section, at=at)
+    if shares:
+        way = [Cell(show_share(shares[name]) if name in shares else MISSING) for name in names]
+        columns.insert(2, (f"of the way to {printable(section.ceilings[0])}", way))
     if any(_differs(section, name, at) for name in names):
         last = _cells(section, section.column, names, at=at, pick="last")
         columns.insert(2, ("last epoch %", last))
@@ -57,9 +70,9 @@ def _table(section: Section, at: Condition) -> Table:
         columns.append(("published %", [Cell(MISSING if value is None else f"{value:.2f}") for value in said]))
     columns.append(("seeds", [Cell(_seeds(section, name, at)) for name in names]))
     title = ": ".join(filter(None, (section.title, section.describe(at))))
-    return Table(
-        printable(title), tuple(heading for heading, _ in columns), tuple(zip(*(c for _, c in columns), strict=True))
-    )
+    rows = tuple(zip(*(cells for _, cells in columns), strict=True))
+    compared = sum(name not in section.ceilings for name in names)  # ceilings come last
+    return Table(printable(title), tuple(heading for heading, _ in columns), rows[:compared], rows[compared:])
 
 
 def _first_heading(section: Section) -> str:
@@ -70,14 +83,22 @@ def _cells(
     section: Section, column: Column, names: Sequence[str], *, at: Condition, pick: str = "chosen"
 ) -> list[Cell]:
     spreads = [Spread.of(section.values(name, column, at=at, pick=pick).values()) for name in names]
-    # Bold what reads as the best: equal after rounding is equal.
-    shown = [None if spread is None else float(column.show(spread.mean)) for spread in spreads]
-    known = [value for value in shown if value is not None]
-    best = (max if column.higher_is_better else min)(known) if len(known) > 1 else None
+    # Bold what reads as the best: equal after rounding is equal. A ceiling does not compete.
+    shown = [
+        None if spread is None or name in section.ceilings else float(column.show(spread.mean))
+        for name, spread in zip(names, spreads, strict=True)
+    ]
+    best = _best(column, [value for value in shown if value is not None])
     return [
         Cell(show_spread(spread, column), value is not None and value == best)
         for spread, value in zip(spreads, shown, strict=True)
     ]
+
+
+def _best(column: Column, values: Sequence[float]) -> float | None:
+    if column.higher_is_better is None or len(values) < 2:
+        return None
+    return max(values) if column.higher_is_better else min(values)
 
 
 def show_spread(spread: Spread | None, column: Column) -> str:
@@ -122,13 +143,16 @@ def render_table(table: Table, *, color: bool) -> str:
         table: What to show.
         color: Whether to write ANSI codes for bold; without them the best value carries a star.
     """
-    texts = [[cell.text + ("" if color or not cell.best else "*") for cell in row] for row in table.rows]
+    rows = (*table.rows, *table.ceilings)
+    texts = [[cell.text + ("" if color or not cell.best else "*") for cell in row] for row in rows]
     widths = [max(map(_width, column)) for column in zip(table.headings, *texts, strict=True)]
-    lines = [_line(table.headings, widths), "  ".join("-" * width for width in widths)]
-    for row, cells in zip(texts, table.rows, strict=True):
-        bold = [color and cell.best for cell in cells]
-        lines.append(_line(row, widths, bold))
-    return "\n".join([table.title, *lines])
+    rule = "  ".join("-" * width for width in widths)
+    lines = [
+        _line(row, widths, [color and cell.best for cell in cells]) for row, cells in zip(texts, rows, strict=True)
+    ]
+    if table.ceilings:
+        lines.insert(len(table.rows), rule)
+    return "\n".join([table.title, _line(table.headings, widths), rule, *lines])
 
 
 def _line(texts: Sequence[str], widths: Sequence[int], bold: Sequence[bool] | None = None) -> str:

@@ -1,96 +1,120 @@
-"""The sentence at the end: is the difference to plain memory beyond the noise? Never more than the data says."""
+"""The sentences at the end: is a difference to plain memory beyond the noise? Never more than the data says."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
+from .ceiling import freshness_sentence, listed
 from .columns import Column
-from .comparison import Condition, Section
-from .statistics import FEWEST_SEEDS, Difference, paired_differences
+from .comparison import PLAIN_MEMORY, Section
+from .statistics import FEWEST_SEEDS, SAME, Difference, paired_differences
 
 
-def verdict(section: Section, *, at: Condition | None = None) -> str:
-    """Say what the runs of a section show about adapters against plain memory."""
-    column, where = section.column, f"On {section.title}" + (f" at {at}" if at is not None and str(at) else "")
+def verdict(section: Section) -> str:
+    """Say what the runs of a section show: about adapters against plain memory, and about staleness."""
+    return " ".join(filter(None, [_about_adapters(section), freshness_sentence(section)]))
+
+
+def _about_adapters(section: Section) -> str:
+    where = f"On {section.title}"
     if section.reference is None:
         return (
             f"{where}: no run with plain memory (adapter `identity`) is complete, so there is nothing to compare with."
         )
-    differences = [d for d in paired_differences(section, at=at) if d.name != section.baseline]
+    reference = _named(section)
+    if not section.adapters:
+        return f"{where}: no adapter stands next to {reference}, so there is none to judge."
+    differences = [d for d in paired_differences(section) if d.name in section.adapters]
     if not differences:
-        return (
-            f"{where}: no adapter shares a seed with `{section.reference}` (plain memory), so nothing can be compared."
-        )
-    level = _mean(section, section.reference, at)
-    if at is None and len(section.conditions) > 1:
-        where += f", averaged over {len(section.conditions)} conditions"
-    plain = f"plain memory (`{section.reference}`" + (f", {column.title} {column.show(level)})" if level else ")")
-    return f"{where}, {_sentence(differences, column, plain)}"
+        everywhere = " in all conditions" if len(section.conditions) > 1 else ""
+        return f"{where}: no adapter shares a seed with {reference}{everywhere}, so nothing can be compared."
+    if len(section.conditions) > 1:
+        where += f", averaged over {_range([d.conditions for d in differences], 'condition')}"
+    return f"{where}, {_sentence(differences, section.column, reference)}"
 
 
-def _sentence(differences: list[Difference], column: Column, plain: str) -> str:
-    better = sorted((d for d in differences if d.is_beyond_noise and d.mean > 0), key=lambda d: -d.mean)
-    worse = sorted((d for d in differences if d.is_beyond_noise and d.mean < 0), key=lambda d: d.mean)
-    parts = []
-    if better:
-        parts.append(f"{_listed(better, column)} better than {plain}: beyond the noise")
-    if worse:
-        parts.append(f"{_listed(worse, column)} worse than {plain}: beyond the noise")
-    if not parts:
-        return _undecided(differences, column, plain)
-    rest = len(differences) - len(better) - len(worse)
-    family = differences[0].comparisons
-    basis = f"paired 95 % intervals over {_seeds(better + worse)}" + (
-        f", for {family} comparisons" if family > 1 else ""
-    )
-    others = f" The other {'one is' if rest == 1 else f'{rest} are'} within the noise." if rest else ""
-    return f"{'; '.join(parts)} ({basis}).{others}"
+def _named(section: Section) -> str:
+    """The reference with its mean score; plain memory is called so."""
+    name, column = str(section.reference), section.column
+    values = [value for at in section.conditions for value in section.values(name, column, at=at).values()]
+    score = f"{column.title} {column.show(fmean(values))}" if values else ""
+    if all(run.adapter in PLAIN_MEMORY for run in section.of(name)):
+        return f"plain memory ({', '.join(filter(None, [f'`{name}`', score]))})"
+    return f"`{name}`" + (f" ({score})" if score else "")
 
 
-def _undecided(differences: list[Difference], column: Column, plain: str) -> str:
-    if all(value == 0 for d in differences for value in d.values):
-        return f"every adapter scores exactly as {plain} does."
-    top = max(differences, key=lambda d: d.mean)
-    if top.seeds < FEWEST_SEEDS:
-        lead = f"{_seeds([top])} cannot tell an adapter from {plain} beyond the noise"
+def _sentence(differences: Sequence[Difference], column: Column, reference: str) -> str:
+    beyond = [d for d in differences if d.is_beyond_noise]
+    if not beyond:
+        return _undecided(differences, column, reference)
+    better = sorted((d for d in beyond if d.mean > 0), key=lambda d: -d.mean)
+    worse = sorted((d for d in beyond if d.mean < 0), key=lambda d: d.mean)
+    parts = [
+        f"{listed([f'`{d.name}` ({column.show_difference(d.mean)})' for d in group])} "
+        f"{'is' if len(group) == 1 else 'are'} {how} than {reference}: beyond the noise"
+        for group, how in ((better, "better"), (worse, "worse"))
+        if group
+    ]
+    family = f", for {len(differences)} comparisons" if len(differences) > 1 else ""
+    basis = f"paired 95 % intervals over {_range([d.seeds for d in beyond], 'seed')}{family}"
+    return f"{'; '.join(parts)} ({basis}).{_rest(differences)}"
+
+
+def _rest(differences: Sequence[Difference]) -> str:
+    """Name the adapters that are not beyond the noise, by what is known of them."""
+    groups = {
+        "Within the noise": [d for d in differences if d.is_judged and not d.is_beyond_noise],
+        "Too few seeds to tell": [d for d in differences if d.seeds < FEWEST_SEEDS],
+        "The same difference with every seed, so the noise is unknown": [
+            d for d in differences if d.seeds >= FEWEST_SEEDS and not d.is_judged
+        ],
+    }
+    return "".join(f" {what}: {_names(group)}." for what, group in groups.items() if group)
+
+
+def _undecided(differences: Sequence[Difference], column: Column, reference: str) -> str:
+    if all(d.is_zero for d in differences):
+        return f"every adapter scores exactly as {reference} does."
+    seeds = _range([d.seeds for d in differences], "seed")
+    if max(d.seeds for d in differences) < FEWEST_SEEDS:
+        lead = f"{seeds} cannot tell an adapter from {reference} beyond the noise"
     else:
-        lead = f"no adapter differs from {plain} beyond the noise of {_seeds(differences)}"
-    return f"{lead}: the highest mean is that of `{top.name}`, {points(top.mean, column)}{_interval(top, column)}"
+        lead = f"no adapter differs from {reference} beyond the noise of {seeds}"
+    return f"{lead}: {_nearest_to_better(differences, column)}"
 
 
-def _interval(top: Difference, column: Column) -> str:
+def _nearest_to_better(differences: Sequence[Difference], column: Column) -> str:
+    """Name the adapter with the highest mean difference, and on which side of the reference it is."""
+    highest = max(d.mean for d in differences)
+    top = [d for d in differences if d.mean >= highest - SAME]
+    names, by = _names(top), column.show_difference(highest)
+    if abs(highest) <= SAME:
+        claim = f"none is above it on average, and {names} {'is' if len(top) == 1 else 'are'} level with it"
+    elif highest > 0:
+        claim = f"the largest mean difference is that of {names}, {by}"
+    elif len(differences) == 1:
+        claim = f"{names} is below it on average, {by}"
+    else:
+        every = "both" if len(differences) == 2 else f"all {len(differences)}"
+        claim = f"{every} are below it on average, {names} least, {by}"
+    few = min(d.seeds for d in top) < FEWEST_SEEDS
+    return claim + (_evidence(top[0], column) if len(top) == 1 else f".{' Add seeds.' * few}")
+
+
+def _evidence(top: Difference, column: Column) -> str:
     if top.seeds < FEWEST_SEEDS:  # an interval over two seeds is as wide as the scale; the seeds themselves say more
-        each = " and ".join(points(value, column, unit=False) for value in top.values)
+        each = " and ".join(column.show_difference(value, unit=False) for value in top.values)
         return f" ({each}). Add seeds." if top.seeds > 1 else ". Add seeds."
     if top.half_width is None:
         return f" with each of the {top.seeds} seeds. Add seeds."
-    ahead = f"ahead with {sum(value > 0 for value in top.values)} of {top.seeds} seeds"
-    return f" (95 % interval {points(top.low, column, unit=False)} to {points(top.high, column)}; {ahead})."
+    ends = f"95 % interval {column.show_difference(top.low, unit=False)} to {column.show_difference(top.high)}"
+    return f" ({ends}; ahead with {sum(value > SAME for value in top.values)} of {top.seeds} seeds)."
 
 
-def points(value: float, column: Column, *, unit: bool = True) -> str:
-    """Write a difference with its sign; shares differ by percentage points.
-
-    Example:
-        >>> from adaptive_memory_bank.compare.columns import RECALL_1
-        >>> points(0.0123, RECALL_1), points(-0.004, RECALL_1, unit=False)
-        ('+1.2 points', '-0.4')
-    """
-    text = f"{100 * value:+.1f}" if column.percent else f"{value:+.3f}"
-    return f"{text} points" if unit and column.percent else text
+def _names(differences: Sequence[Difference]) -> str:
+    return listed([f"`{d.name}`" for d in differences])
 
 
-def _listed(differences: list[Difference], column: Column) -> str:
-    named = [f"`{d.name}` ({points(d.mean, column)})" for d in differences]
-    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named) + (
-        " are" if len(named) > 1 else " is"
-    )
-
-
-def _seeds(differences: list[Difference]) -> str:
-    least, most = min(d.seeds for d in differences), max(d.seeds for d in differences)
-    return f"{least} seed{'s' * (least != 1)}" if least == most else f"{least} to {most} seeds"
-
-
-def _mean(section: Section, name: str, at: Condition | None) -> float | None:
-    conditions = section.conditions if at is None else [at]
-    values = [v for c in conditions for v in section.values(name, section.column, at=c).values()]
-    return fmean(values) if values else None
+def _range(counts: Sequence[int], what: str) -> str:
+    """Count things of which some adapters may have fewer than others."""
+    least, most = min(counts), max(counts)
+    return f"{least} {what}{'s' * (least != 1)}" if least == most else f"{least} to {most} {what}s"

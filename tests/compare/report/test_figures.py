@@ -76,3 +76,25 @@ def test_names_are_text_to_plotly(tmp_path, write_run):
     write_run(tmp_path, "xbn", name="<a href='javascript:1'>x</a>")
     section = section_of(tmp_path)
     assert curve_charts(section, QUALITY, at=section.conditions[0])[0].figure.data[0].name.startswith("&lt;a href")
+
+
+def charts_with_start(folder, write_run, start, **options):
+    write_run(folder, "xbn", options={"memory_start": start, **options})
+    section = section_of(folder)
+    at = section.conditions[0]
+    return curve_charts(section, QUALITY, at=at) + curve_charts(section, MOVEMENT, at=at)
+
+
+def test_every_curve_marks_where_the_memory_starts_and_the_loss_says_what_that_means(tmp_path, write_run):
+    charts = charts_with_start(tmp_path, write_run, 0.5, warmup_epochs=1)
+    assert {shape.x0 for chart in charts for shape in chart.figure.layout.shapes} == {1.5}
+    assert {len(chart.figure.layout.shapes) for chart in charts} == {1}
+    assert {chart.figure.layout.annotations[0].text for chart in charts} == {"memory starts"}
+    told = [chart.title for chart in charts if "the loss may jump" in chart.caption]
+    assert told == ["Training loss"]
+
+
+@pytest.mark.parametrize("start", [0, 5])
+def test_a_memory_that_is_used_at_once_or_never_has_no_line(tmp_path, write_run, start):
+    charts = charts_with_start(tmp_path, write_run, start)
+    assert not any(chart.figure.layout.shapes or "memory starts" in chart.caption for chart in charts)

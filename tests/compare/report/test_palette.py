@@ -1,4 +1,4 @@
-from adaptive_memory_bank.compare.report.palette import COLORS, NO_MEMORY, looks
+from adaptive_memory_bank.compare.report.palette import CEILING, COLORS, NO_MEMORY, looks
 
 
 def test_an_adapter_looks_the_same_among_any_others():
@@ -16,3 +16,11 @@ def test_no_two_variants_share_a_look_while_there_are_enough():
 def test_more_variants_than_colours_still_get_one():
     names = [f"momentum {index}" for index in range(3 * len(COLORS))]
     assert set(looks(names, None)) == set(names)
+
+
+def test_a_ceiling_looks_like_no_adapter():
+    names = ["none", "identity", "xbn", "ema", "axbn", "auto", "a", "b", "c", "ideal"]
+    found = looks(names, "none", ["ideal"])
+    assert found["ideal"].color == CEILING
+    assert [name for name in names if found[name].marker == found["ideal"].marker] == ["ideal"]
+    assert looks(["fresh"], None)["fresh"] == found["ideal"]

@@ -11,7 +11,7 @@ from ..columns import Column
 from ..comparison import Condition, Section, show_memory
 from ..history import Curve
 from ..statistics import Spread
-from .palette import Look, looks
+from .palette import QUIET, Look, looks
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class CurveKind:
     percent: bool = False
     beside: str | None = None
     """A second metric in the same chart, dashed."""
+    follows_memory: bool = False
+    """Whether it measures something else once the memory is used."""
 
 
 QUALITY = (
@@ -40,7 +42,7 @@ QUALITY = (
     CurveKind("val/map@r", "MAP@R per epoch", "in percent", percent=True),
     CurveKind("val/knn", "kNN accuracy per epoch", "in percent, on the backbone's features", percent=True),
     CurveKind("val/knn_proj", "kNN accuracy per epoch, projected", "in percent, on the embedding", percent=True),
-    CurveKind("train/loss_epoch", "Training loss", "mean over the epoch"),
+    CurveKind("train/loss_epoch", "Training loss", "mean over the epoch", follows_memory=True),
 )
 MOVEMENT = (
     CurveKind("drift/mean", "Feature drift, mean", "how far a fixed batch moves from one measurement to the next"),
@@ -55,22 +57,44 @@ MOVEMENT = (
 
 
 FEW_EPOCHS = 12
+LOSS_CHANGES = (
+    "; where the memory starts, every image meets more negatives than its batch holds, and harder ones, so the loss "
+    "may jump and then rise while Recall rises: compare it with neither the epochs before nor training without memory"
+)
 
 
 def curve_charts(section: Section, kinds: Iterable[CurveKind], *, at: Condition) -> list[Chart]:
-    """Draw each metric over epochs: the mean over seeds, and a band of one standard deviation around it."""
+    """Draw each metric over epochs: the mean over seeds, and a band of one standard deviation around it.
+
+    A vertical line marks where the memory starts, if it starts after a while and in all runs at once.
+    """
+    start = section.memory_start(at)
     histories = {name: [run.history() for run in section.of(name, at) if run.is_complete] for name in section.names}
     charts = []
     for kind in kinds:
         figure = _empty("epoch", "")
         figure.update_yaxes(ticksuffix="%" if kind.percent else "")
-        for name, look in looks(section.names, section.baseline).items():
+        for name, look in looks(section.names, section.baseline, section.ceilings).items():
             _add_curve(figure, kind, histories[name], name=name, look=look)
         if figure.data:
-            few = max(trace.x[-1] for trace in figure.data) <= FEW_EPOCHS
-            figure.update_xaxes(dtick=1 if few else None)  # there is no epoch 1.5
-            charts.append(Chart(kind.title, kind.caption, figure))
+            last = max(trace.x[-1] for trace in figure.data)
+            figure.update_xaxes(dtick=1 if last <= FEW_EPOCHS else None)  # there is no epoch 1.5
+            caption = kind.caption
+            if start is not None and start < last:
+                _mark_start(figure, start)
+                caption += LOSS_CHANGES if kind.follows_memory else ""
+            charts.append(Chart(kind.title, caption, figure))
     return charts
+
+
+def _mark_start(figure: go.Figure, start: float) -> None:
+    """Draw a line at the end of the last epoch without memory; a curve's point stands at the end of its epoch, too."""
+    figure.add_vline(x=start, line={"color": QUIET, "width": 1, "dash": "dash"}, layer="below")
+    figure.add_annotation(
+        x=start, y=1, yref="paper", xanchor="left", yanchor="bottom", text="memory starts", showarrow=False,
+        font={"size": 11},
+    )  # fmt: skip
+    figure.update_layout(margin_t=22)  # room for the label
 
 
 def _add_curve(
@@ -127,7 +151,7 @@ def _band(x: Sequence[Any], means: Sequence[float], widths: Sequence[float], *, 
 def seeds_chart(section: Section, *, at: Condition) -> Chart | None:
     """Draw the deciding value of every run: one small mark a seed, one large mark for the mean."""
     column, figure = section.column, _empty(f"{section.column.title}, %", "")
-    for name, look in looks(section.names, section.baseline).items():
+    for name, look in looks(section.names, section.baseline, section.ceilings).items():
         values = section.values(name, column, at=at)
         if not values:
             continue
@@ -174,7 +198,7 @@ def _grid_chart(section: Section, points: Sequence[Condition], *, axis: str, fix
         return None
     column: Column = section.column
     figure = _empty(axis, f"{column.title}, %")
-    for name, look in looks(section.names, section.baseline).items():
+    for name, look in looks(section.names, section.baseline, section.ceilings).items():
         spreads = [Spread.of(section.values(name, column, at=at).values()) for at in points]
         found = [(_tick(at, axis), spread) for at, spread in zip(points, spreads, strict=True) if spread is not None]
         if found:

@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 from ..comparison import Comparison, Condition, Section
 from ..statistics import FEWEST_SEEDS, Difference, paired_differences
 from ..table import Table, tables
-from ..verdict import points, verdict
+from ..verdict import verdict
 from .configurations import configurations
 from .figures import MOVEMENT, QUALITY, Chart, curve_charts, grid_charts, seeds_chart
 from .gallery import Gallery, galleries
@@ -30,6 +30,7 @@ class _DifferenceRow:
     interval: str
     each: str
     judged: str
+    is_ceiling: bool
 
 
 @dataclass(frozen=True)
@@ -118,19 +119,20 @@ def _differences(section: Section, at: Condition | None) -> _Differences | None:
 
 
 def _difference_row(section: Section, difference: Difference) -> _DifferenceRow:
-    column, enough = section.column, difference.seeds >= FEWEST_SEEDS
-    known = difference.half_width is not None and enough
+    column, known = section.column, difference.is_judged
+    enough = difference.seeds >= FEWEST_SEEDS
     judged = "within the noise" if known else "noise unknown" if enough else "too few seeds"
     if difference.is_beyond_noise:
         judged = "better" if difference.mean > 0 else "worse"
-    ends = [points(end, column, unit=False) for end in (difference.low, difference.high)] if known else []
-    each = [points(value, column, unit=False) for value in difference.values]
+    ends = [column.show_difference(end, unit=False) for end in (difference.low, difference.high)] if known else []
+    each = [column.show_difference(value, unit=False) for value in difference.values]
     return _DifferenceRow(
         name=difference.name,
-        mean=points(difference.mean, column, unit=False),
+        mean=column.show_difference(difference.mean, unit=False),
         interval=" to ".join(ends) or "-",
         each=", ".join(each[:SHOWN_SEEDS]) + (", …" if len(each) > SHOWN_SEEDS else ""),
         judged=judged,
+        is_ceiling=difference.name in section.ceilings,
     )
 
 
@@ -141,9 +143,17 @@ _CHOSEN = {
 }
 
 
+_CEILING = (
+    "Below the line, `{0}`: a plain memory that is re-embedded every few steps, whatever that costs. It is not a rival "
+    "but what perfect freshness would give. Where its gain over plain memory is beyond the noise, the table shows the "
+    "share of that way that each memory goes."
+)
+
+
 def _notes(section: Section) -> list[str]:
     chosen = dict.fromkeys(str(run.details.get("chosen_on")) for run in section.runs if run.is_complete)
-    return [_CHOSEN[name] for name in chosen if name in _CHOSEN]
+    notes = [_CHOSEN[name] for name in chosen if name in _CHOSEN]
+    return notes + ([_CEILING.format(section.ceilings[0])] if section.ceilings else [])
 
 
 class _Charts:

@@ -1,9 +1,13 @@
 """One colour and one marker for every variant, the same in all charts, readable on light and on dark paper."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-NO_MEMORY = "#8b929c"
+from ..comparison import FRESH
+
+QUIET = "#8b929c"
+NO_MEMORY = QUIET
+CEILING = "#6a9a1f"
 # Told apart with the usual colour deficiencies as well; markers help where colours do not.
 COLORS = ("#e0812c", "#3d85e0", "#1ba98c", "#a46be0", "#d8436b", "#b39a12", "#4cb2d4", "#9c6b4e")
 MARKERS = ("square", "diamond", "triangle-up", "cross", "star", "triangle-down", "pentagon", "hexagon")
@@ -23,8 +27,8 @@ class Look(NamedTuple):
         return f"rgba({red},{green},{blue},0.16)"
 
 
-def looks(names: Sequence[str], baseline: str | None) -> dict[str, Look]:
-    """Give every variant its look; training without memory is gray.
+def looks(names: Sequence[str], baseline: str | None, ceilings: Collection[str] = (FRESH,)) -> dict[str, Look]:
+    """Give every variant its look; training without memory is gray, a memory kept fresh looks like no adapter.
 
     Example:
         >>> looks(["none", "XBN", "mine"], "none")["mine"]
@@ -32,9 +36,9 @@ def looks(names: Sequence[str], baseline: str | None) -> dict[str, Look]:
     """
     places = {name: _PLACES[name.lower()] for name in names if name.lower() in _PLACES}
     free = [place for place in range(len(COLORS)) if place not in places.values()] or list(range(len(COLORS)))
-    others = [name for name in names if name not in places and name != baseline]
+    special = {baseline: Look(NO_MEMORY, "circle")} | dict.fromkeys(ceilings, Look(CEILING, "x"))
+    others = [name for name in names if name not in places and name not in special]
     places |= {name: free[index % len(free)] for index, name in enumerate(others)}
     return {
-        name: Look(NO_MEMORY, "circle") if name == baseline else Look(COLORS[places[name]], MARKERS[places[name]])
-        for name in names
+        name: special[name] if name in special else Look(COLORS[places[name]], MARKERS[places[name]]) for name in names
     }
