@@ -117,6 +117,8 @@ class RetrievalConfig(RunConfig):
         lr_gamma: See `lr_step`.
         warmup_epochs: First epochs that train the head alone with SGD, without memory (part of `epochs`).
         warmup_lr: Learning rate of the warm-up.
+        freeze_batch_norm: Keep the backbone's batch norm at its pretraining's averages (scale and shift train).
+        augmentation: `paper`: timm's RandAugment and erasing (affine jitter for gray images); `crop`: crops and flips.
         validation: Share of the training classes held out to choose the epoch on; 0 chooses on the evaluation set.
     """
 
@@ -142,6 +144,8 @@ class RetrievalConfig(RunConfig):
     lr_gamma: float = 0.33
     warmup_epochs: int = 0
     warmup_lr: float = 1e-3
+    freeze_batch_norm: bool = False
+    augmentation: Literal["paper", "crop"] = "paper"
     validation: float = 0.1
 
 
