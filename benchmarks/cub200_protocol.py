@@ -25,7 +25,7 @@ NAME = "cub200_protocol"
 TRAINING_SPECIES, FIRST_HELD_OUT = 100, 75
 BASE: dict[str, Any] = {
     "model": "tf_efficientnet_lite0",
-    "image_size": 96,
+    "image_size": 64,
     "augmentation": "crop",
     "freeze_batch_norm": True,
     "mine": False,
@@ -35,16 +35,18 @@ BASE: dict[str, Any] = {
     "warmup_epochs": 1,
     "warmup_lr": 0.1,
     "lr": 1e-4,
-    "epochs": 4,
+    "epochs": 3,
 }
 # What each trial changes.
 TRIALS: dict[str, dict[str, Any]] = {
-    "none 96 px": {},
-    "none 64 px": {"image_size": 64},
-    "none 96 px, batch norm trains": {"freeze_batch_norm": False, "epochs": 3},
-    "none 96 px, paper's augmentation": {"augmentation": "paper", "epochs": 3},
-    "none 96 px, lr 3e-4": {"lr": 3e-4},
-    "none 96 px, lr 3e-5": {"lr": 3e-5},
+    "none": {},
+    "none, lr 3e-4": {"lr": 3e-4},
+    "none, lr 3e-5": {"lr": 3e-5},
+    "identity": {"adapter": "identity", "memory": 1.0},
+    "identity, lr 3e-4": {"adapter": "identity", "memory": 1.0, "lr": 3e-4},
+    "auto": {"adapter": "auto", "memory": 1.0},
+    "auto, lr 3e-4": {"adapter": "auto", "memory": 1.0, "lr": 3e-4},
+    "none, 96 px": {"image_size": 96},
 }
 UNSEEN: dict[str, Any] = {"validation": 0.0, "drift_every": 0, "staleness_rows": 0, "threads": 1, "wandb": "disabled"}
 

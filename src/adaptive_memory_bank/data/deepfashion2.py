@@ -9,7 +9,7 @@ and evaluation, of which 12,377 ask among 36,961; 31,517 labels in training, 3,1
 This loader should give the same queries (the consumers' items of a style above 0) and the same gallery (every item of a
 shop). It differs in two numbers. In training it keeps every item of a style above 0, also of an identity that only
 consumers or only shops show, since those still make positive pairs, so it may have more than the paper's. In the
-gallery all items of style 0 share one name that no query has, so it counts fewer than 7,059 labels; scores are the same.
+gallery all items of style 0 share one name that no query has, so it counts fewer than 7,059 labels; scores stay.
 """
 
 import json

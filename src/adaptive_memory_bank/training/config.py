@@ -222,6 +222,20 @@ PAPER_RETRIEVAL: dict[str, Any] = {
     "precision": "16-mixed",
     "num_workers": 4,
 }
+# What taught a pretrained backbone on small batches of photographs (benchmarks/results/cub200_protocol.md).
+PHOTOS_RETRIEVAL: dict[str, Any] = {
+    "data": "cub200",
+    "image_size": 96,
+    "model": "tf_efficientnet_lite0",
+    "pretrained": True,
+    "embedding_dim": 128,
+    "augmentation": "crop",
+    "freeze_batch_norm": True,
+    "mine": False,
+    "lr": 1e-4,
+    "warmup_epochs": 1,
+    "warmup_lr": 0.1,
+}
 CIFAR_MOCO: dict[str, Any] = {
     "data": "cifar10",
     "model": "resnet-18",
@@ -239,7 +253,7 @@ CIFAR_MOCO: dict[str, Any] = {
     "num_workers": 4,
 }
 PRESETS: dict[type[RunConfig], dict[str, dict[str, Any]]] = {
-    RetrievalConfig: {"small": {}, "paper": PAPER_RETRIEVAL},
+    RetrievalConfig: {"small": {}, "photos": PHOTOS_RETRIEVAL, "paper": PAPER_RETRIEVAL},
     MocoConfig: {
         "small": {},
         "paper": {**CIFAR_MOCO, "lr": 0.03},
