@@ -38,15 +38,19 @@ BASE: dict[str, Any] = {
     "epochs": 3,
 }
 # What each trial changes.
+AT_ONCE: dict[str, Any] = {"memory": 1.0, "memory_start": 0.0}  # right after the head's warm-up
 TRIALS: dict[str, dict[str, Any]] = {
     "none": {},
     "none, lr 3e-4": {"lr": 3e-4},
     "none, lr 3e-5": {"lr": 3e-5},
-    "identity": {"adapter": "identity", "memory": 1.0},
-    "identity, lr 3e-4": {"adapter": "identity", "memory": 1.0, "lr": 3e-4},
-    "auto": {"adapter": "auto", "memory": 1.0},
-    "auto, lr 3e-4": {"adapter": "auto", "memory": 1.0, "lr": 3e-4},
+    "identity": {"adapter": "identity", **AT_ONCE},
+    "identity, lr 3e-4": {"adapter": "identity", **AT_ONCE, "lr": 3e-4},
+    "identity, memory later": {"adapter": "identity", "memory": 1.0, "memory_start": 1.0},
+    "auto": {"adapter": "auto", **AT_ONCE},
+    "auto, lr 3e-4": {"adapter": "auto", **AT_ONCE, "lr": 3e-4},
+    "auto, memory later": {"adapter": "auto", "memory": 1.0, "memory_start": 1.0},
     "none, 96 px": {"image_size": 96},
+    "identity, 96 px": {"adapter": "identity", **AT_ONCE, "image_size": 96},
 }
 UNSEEN: dict[str, Any] = {"validation": 0.0, "drift_every": 0, "staleness_rows": 0, "threads": 1, "wandb": "disabled"}
 
@@ -82,7 +86,6 @@ def train(trial: str, options: argparse.Namespace) -> None:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     found = {
         "trial": trial,
-        "changed": TRIALS[trial],
         "held_out_recall@1": [line["val/recall@1"] for line in lines if "val/recall@1" in line],
         "train_loss": [line["train/loss_epoch"] for line in lines if "train/loss_epoch" in line],
         "seconds": result["seconds"],
@@ -94,7 +97,7 @@ def train(trial: str, options: argparse.Namespace) -> None:
 def collect(options: argparse.Namespace) -> None:
     """Write what is there, in the order of `TRIALS`, as JSON and as a table."""
     files = {found["trial"]: found for found in map(_read, options.runs.glob("*/trial.json"))}
-    trials = [files[name] for name in TRIALS if name in files]
+    trials = [{**files[name], "changed": changed} for name, changed in TRIALS.items() if name in files]
     sizes = sorted({BASE["image_size"], *(found["changed"].get("image_size", BASE["image_size"]) for found in trials)})
     features = {str(side): frozen(options.weights, options.runs / "species", side) for side in sizes}
     write(NAME, {**facts("timm"), "base": BASE, "frozen_recall@1": features, "trials": trials})

@@ -48,6 +48,7 @@ TARGETS = [
     ("supcon", "MemorySupConLoss, AXBN", "floor: two matrix products", "ms", 1.5),
     ("supcon", "MemorySupConLoss, AXBN", "PML XBM + miner", "MiB", 1 / 2),
     ("infonce", "MemoryInfoNCELoss, XBN", "lightly NTXentLoss, plain queue", "ms", 0.8),
+    ("infonce", "MemoryInfoNCELoss, XBN, ids", "MemoryInfoNCELoss, XBN", "ms", 1.05),
 ]
 
 
@@ -75,13 +76,13 @@ def embeddings(count: int, dim: int, common: float, labels: Tensor) -> Tensor:
     return common * mean + (1 - common**2) ** 0.5 * spread
 
 
-def train_step(loss: torch.nn.Module, queries: Tensor, other: Tensor, batch: int) -> Step:
-    """Take the next batch of (M, dim) queries and (M, ...) labels or keys at each call."""
-    batches = cycle(zip(queries.split(batch), other.split(batch), strict=True))
+def train_step(loss: torch.nn.Module, queries: Tensor, *others: Tensor, batch: int) -> Step:
+    """Take the next batch of (M, dim) queries and (M, ...) labels, or keys and ids, at each call."""
+    batches = cycle(zip(*(rows.split(batch) for rows in (queries, *others)), strict=True))
 
     def step() -> None:
-        leaf, partner = next(batches)
-        loss(leaf.clone().requires_grad_(), partner).backward()
+        leaf, *partners = next(batches)
+        loss(leaf.clone().requires_grad_(), *partners).backward()
 
     return step
 
@@ -94,27 +95,30 @@ def supcon_steps(size: int, common: float, batch: int = 64, dim: int = 512) -> t
     queries, memory = rows[size:], rows[:size].clone()
     ours = MemorySupConLoss(AdaptiveMemoryBank(size, dim, "axbn"))
     ours.bank.enqueue(memory, labels[:size])
-    steps = {"MemorySupConLoss, AXBN": train_step(ours, queries, labels[size:], batch)}
+    steps = {"MemorySupConLoss, AXBN": train_step(ours, queries, labels[size:], batch=batch)}
     for name, kind in (("PML XBM + miner", CrossBatchMemory), ("PML XBM + miner + literal XBN", LiteralXBN)):
         theirs = kind(SupConLoss(0.1), dim, size, miner=PairMarginMiner(0.2, 0.8))
         theirs.add_to_memory(memory, labels[:size], size)
-        steps[name] = train_step(theirs, queries, labels[size:], batch)
+        steps[name] = train_step(theirs, queries, labels[size:], batch=batch)
     unit = F.normalize(queries[:batch], dim=1)
     steps["floor: two matrix products"] = lambda: (unit @ memory.T) @ memory
     return steps, ours
 
 
-def infonce_steps(size: int = 65_536, batch: int = 256, dim: int = 128) -> dict[str, Step]:
+def infonce_steps(size: int, batch: int = 256, dim: int = 128) -> dict[str, Step]:
     memory = F.normalize(torch.randn(size, dim), dim=1)
     queries, keys = torch.randn(BATCHES * batch, dim), torch.randn(BATCHES * batch, dim)
-    ours = MemoryInfoNCELoss(AdaptiveMemoryBank(size, dim, "xbn"))
-    ours.bank.enqueue(memory)
+    ids = torch.randint(5 * size, (size + len(queries),))  # the bank is a fifth of the data set
+    plain, with_ids = (MemoryInfoNCELoss(AdaptiveMemoryBank(size, dim, "xbn")) for _ in range(2))
+    plain.bank.enqueue(memory)
+    with_ids.bank.enqueue(memory, ids[:size])
     theirs = NTXentLoss(temperature=0.1, memory_bank_size=(size, dim))
     theirs.memory_bank.bank.copy_(memory)
     unit = F.normalize(queries[:batch], dim=1)
     return {
-        "MemoryInfoNCELoss, XBN": train_step(ours, queries, keys, batch),
-        "lightly NTXentLoss, plain queue": train_step(theirs, queries, keys, batch),
+        "MemoryInfoNCELoss, XBN": train_step(plain, queries, keys, batch=batch),
+        "MemoryInfoNCELoss, XBN, ids": train_step(with_ids, queries, keys, ids[size:], batch=batch),
+        "lightly NTXentLoss, plain queue": train_step(theirs, queries, keys, batch=batch),
         "floor: two matrix products": lambda: (unit @ memory.T) @ memory,
     }
 
@@ -177,9 +181,11 @@ def run(rounds: int) -> list[dict[str, object]]:
             measured = interleaved(steps, rounds)
             kept = loss.last_pairs._asdict()
             results.append({"case": case, "pairs_kept": kept, "measured": measured, "targets": judged(case, measured)})
-    case = "infonce, batch 256, dim 128, bank 65,536"
-    measured = interleaved(infonce_steps(), rounds)
-    return [*results, {"case": case, "measured": measured, "targets": judged(case, measured)}]
+    for size in (4_096, 65_536):
+        case = f"infonce, batch 256, dim 128, bank {size:,}"
+        measured = interleaved(infonce_steps(size), rounds)
+        results.append({"case": case, "measured": measured, "targets": judged(case, measured)})
+    return results
 
 
 def table(results: list[dict[str, object]]) -> str:

@@ -154,9 +154,8 @@ def test_state_is_the_banks():
         ours(*random_batch(step))
     loaded.load_state_dict(ours.state_dict())
     assert torch.equal(loaded(*random_batch(4)), ours(*random_batch(4)))
-    assert repr(ours).startswith(
-        "MemorySupConLoss(\n  temperature=0.1, pos_margin=0.2, neg_margin=0.8, batch_weight=0.0\n  (bank): "
-    )
+    settings = "temperature=0.1, pos_margin=0.2, neg_margin=0.8, batch_weight=0.0, start_after=0"
+    assert repr(ours).startswith(f"MemorySupConLoss(\n  {settings}\n  (bank): ")
 
 
 def test_on_two_ranks_a_query_is_left_out_where_its_own_row_landed(tmp_path, request):

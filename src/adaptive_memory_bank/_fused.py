@@ -189,18 +189,3 @@ def with_gradient(queries: Tensor, values: Tensor, gradient: Tensor | None) -> T
 def wants_gradient(queries: Tensor) -> bool:
     """Whether a backward pass may follow."""
     return torch.is_grad_enabled() and queries.requires_grad
-
-
-def log_sum_exp(ring: LazyRing, queries: Tensor, temperature: float, *, workspace: Workspace) -> Tensor:
-    """``log sum_j exp(q_i . z_j / temperature)`` over all rows, (B,), differentiable in the unit queries.
-
-    An empty ring gives minus infinity.
-    """
-    wanted = wants_gradient(queries)
-    with torch.no_grad():
-        sums = SoftSum(queries, temperature, gradient=wanted)
-        for block in walk(ring, queries / temperature, workspace):
-            sums.add(block)
-        values = sums.log()
-        mean_row = sums.over(values) if ring.count else sums.weighted
-    return with_gradient(queries, values, None if mean_row is None else mean_row / temperature)

@@ -12,11 +12,11 @@ from adaptive_memory_bank._fused import (
     SoftSum,
     Workspace,
     realigned,
-    rows_per_block,
     walk,
     wants_gradient,
     with_gradient,
 )
+from adaptive_memory_bank._related import Related
 from adaptive_memory_bank.ring import LazyRing
 
 
@@ -78,7 +78,7 @@ def supcon_rows(
     """
     wanted = wants_gradient(queries)
     with torch.no_grad():
-        related = _Related.of(ring, queries, labels)
+        related = Related.of(ring, queries, labels)
         negatives = _Negatives(SoftSum(queries, temperature, gradient=wanted), margins.negative_above / temperature)
         for index, block in enumerate(walk(ring, queries / temperature, workspace)):
             negatives.add(block, related.part(index))
@@ -103,39 +103,6 @@ def supcon_batch_rows(queries: Tensor, labels: Tensor, *, temperature: float, ma
     return losses.where(count > 0, 0), Pairs(int(positive.sum()), int(negative.sum()))
 
 
-def _holds(labels: Tensor, stored: Tensor) -> Tensor:
-    """Whether each stored label (n,) is one of the labels (B,)."""
-    if not len(labels):
-        return torch.zeros_like(stored, dtype=torch.bool)
-    known: Tensor = torch.unique(labels)
-    return known[torch.searchsorted(known, stored).clamp_(max=len(known) - 1)] == stored
-
-
-class _Related(NamedTuple):
-    """The rows that have the label of any query: all positives are among them, and often few others."""
-
-    slots: Tensor  # (h,), ascending
-    same: Tensor  # (h, B), whether the labels are the same
-    logits: Tensor  # (h, B), filled in during the walk
-    edges: list[int]  # where in the slots each block begins
-    step: int  # rows of a block
-
-    @classmethod
-    def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> _Related:
-        """Find them."""
-        slots = _holds(labels, ring.labels[: ring.count]).nonzero()[:, 0]
-        step = rows_per_block(ring, queries)
-        starts = torch.arange(0, ring.count + step, step, device=slots.device)
-        same = ring.labels[slots][:, None] == labels
-        logits = queries.new_empty(len(slots), len(queries))
-        return cls(slots, same, logits, torch.searchsorted(slots, starts).tolist(), step)
-
-    def part(self, index: int) -> _Related:
-        """Those in a block, counted from its start."""
-        here = slice(self.edges[index], self.edges[index + 1])
-        return _Related(self.slots[here] - index * self.step, self.same[here], self.logits[here], [], self.step)
-
-
 class _Negatives:
     """Kept pairs of different labels: how many, and their sums."""
 
@@ -144,12 +111,10 @@ class _Negatives:
         self.kept = torch.zeros_like(soft.total)  # (B,), whole numbers
         self.memory: Tensor | None = None
 
-    def add(self, block: Block, related: _Related) -> None:
+    def add(self, block: Block, related: Related) -> None:
         """Count a block in, and note the logits of related rows, which do not come by again."""
         logits = block.logits
-        if len(related.slots):
-            torch.index_select(logits, 0, related.slots, out=related.logits)
-            logits.index_copy_(0, related.slots, related.logits.masked_fill(related.same, self.soft.nothing))
+        related.hide(logits, self.soft.nothing)
         if self.above > -torch.inf:
             torch.threshold_(logits, self.above, self.soft.nothing)
         if not self.soft.bounded:
@@ -166,7 +131,7 @@ class _Negatives:
         return self.memory[: len(like)]
 
 
-def _combine(ring: LazyRing, related: _Related, kept: Tensor, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
+def _combine(ring: LazyRing, related: Related, kept: Tensor, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
     """Losses (B,) and their gradient (B, dim) in the queries over temperature, if wanted."""
     if not len(related.slots):
         return torch.zeros_like(negatives.total), None if negatives.weighted is None else negatives.weighted.zero_()

@@ -134,6 +134,27 @@ class AdaptiveMemoryBank(nn.Module):
         self._check_labelled(labels)
         self._enqueue(*self._take(rows, labels, count_rejected=True))
 
+    @torch.no_grad()
+    def replace(self, rows: Tensor) -> None:
+        """Put other embeddings of the same samples in the place of the stored rows; the filter stays as it is.
+
+        For whoever embeds a memory anew from its images. Afterwards `embeddings` are these rows, up to the storage's
+        precision, and `moments` are theirs.
+
+        Args:
+            rows: Shape (n, dim), n rows as many as the bank holds, in ring order. Where one has NaN or infinity, the
+                stored row stays, and is counted as rejected.
+        """
+        check_rows("rows", rows, self.ring)
+        if len(rows) != len(self):
+            raise ValueError(f"`rows` must be as many as the bank holds, {len(self)}, got {len(rows)}.")
+        rows = rows.to(self.ring.scale.dtype)
+        storable = self._storable(rows)
+        if not storable.all():
+            self.rejected_rows += int((~storable).sum())
+            rows = torch.where(storable[:, None], rows, self.embeddings)
+        self.ring.replace(rows)
+
     def similarity(self, queries: Tensor) -> Tensor:
         """Cosine similarity of queries (B, dim) to the realigned rows: (B, n), differentiable in the queries.
 
@@ -171,15 +192,20 @@ class AdaptiveMemoryBank(nn.Module):
         if self.gather_distributed:
             rows, labels, first = gather_batch(rows, labels)
         rows = rows.to(self.ring.scale.dtype)
-        finite = rows.square().sum(1) < LARGEST_SQUARED_NORM  # NaN is not
-        if self.ring.rows.dtype == torch.float16:  # has infinities of its own
-            finite &= rows.to(torch.float16).isfinite().all(1)
+        finite = self._storable(rows)
         if finite.all():
             return rows, labels, torch.arange(first, first + count, device=rows.device)
         if count_rejected:
             self.rejected_rows += int((~finite).sum())
         places = torch.where(finite, finite.cumsum(0) - 1, -1)
         return rows[finite], None if labels is None else labels[finite], places[first : first + count]
+
+    def _storable(self, rows: Tensor) -> Tensor:
+        """Which rows (B,) are finite, also as they are stored."""
+        finite = rows.square().sum(1) < LARGEST_SQUARED_NORM  # NaN is not
+        if self.ring.rows.dtype == torch.float16:  # has infinities of its own
+            finite &= rows.to(torch.float16).isfinite().all(1)
+        return finite
 
     @torch.no_grad()
     def _adapt(self, rows: Tensor, labels: Tensor | None) -> None:
@@ -197,15 +223,8 @@ class AdaptiveMemoryBank(nn.Module):
 
     def _check(self, rows: Tensor, labels: Tensor | None) -> None:
         check_rows("rows", rows, self.ring)
-        if labels is None:
-            return
-        if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
-            found = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
-            raise TypeError(f"`labels` must be a tensor of integers, got {found}.")
-        if labels.dtype == torch.bool:
-            raise TypeError("`labels` must be a tensor of integers, got torch.bool.")
-        if labels.shape != rows.shape[:1]:
-            raise ValueError(f"`labels` must have shape ({len(rows)},), one per row, got {tuple(labels.shape)}.")
+        if labels is not None:
+            check_labels("labels", labels, rows)
 
     def _check_labelled(self, labels: Tensor | None) -> None:
         labelled = labels is not None
@@ -261,3 +280,12 @@ def check_rows(name: str, rows: Tensor, ring: LazyRing) -> None:
         raise ValueError(
             f"`{name}` must be on the bank's device {ring.rows.device}, got {rows.device}; bank.to(...) moves the bank."
         )
+
+
+def check_labels(name: str, labels: Tensor, rows: Tensor) -> None:
+    """Refuse what is not one integer per row."""
+    found = labels.dtype if isinstance(labels, Tensor) else labels if labels is None else type(labels).__name__
+    if not isinstance(found, torch.dtype) or found.is_floating_point or found.is_complex or found == torch.bool:
+        raise TypeError(f"`{name}` must be a tensor of integers, got {found}.")
+    if labels.shape != rows.shape[:1]:
+        raise ValueError(f"`{name}` must have shape ({len(rows)},), one per row, got {tuple(labels.shape)}.")

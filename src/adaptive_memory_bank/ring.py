@@ -65,11 +65,11 @@ class LazyRing(KeepsPrecision):
 
     def reset(self) -> None:
         """Empty the ring."""
-        for buffer in (self.rows, self.labels, self.shift, self.mean, self.m2):
+        for buffer in (self.rows, self.labels, self.mean, self.m2):
             buffer.zero_()
-        self.scale.fill_(1)
+        self._align()
         self.cursor = self.count = 0
-        self.labelled, self.aligned = None, True
+        self.labelled = None
 
     def write(self, rows: Tensor, labels: Tensor | None) -> None:
         """Append rows, as one after the other would be: the oldest leave, the newest ``size`` stay."""
@@ -92,6 +92,14 @@ class LazyRing(KeepsPrecision):
         self.count = min(self.count + len(rows), self.size)
         if laps:
             self._fold()
+
+    def replace(self, rows: Tensor) -> None:
+        """Exchange the rows of all filled slots; labels and position stay, and the map becomes the identity."""
+        if not self.count:
+            return
+        self._align()
+        self.rows[: self.count] = self._to_frame(rows)
+        self._fold()
 
     def landing(self, count: int) -> Tensor:
         """Slots (count,) that the next ``count`` rows will have; -1 for those the same write pushes out again."""
@@ -178,6 +186,10 @@ class LazyRing(KeepsPrecision):
         step = total / self.count
         self.mean.copy_(center + step)
         self.m2.copy_(squares.addcmul_(step, step, value=-self.count).clamp_(min=0))
+        self._align()
+
+    def _align(self) -> None:
+        """Make the map the identity."""
         self.scale.fill_(1)
         self.shift.zero_()
         self.aligned = True

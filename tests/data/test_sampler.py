@@ -1,5 +1,5 @@
 from collections import Counter
-from itertools import chain, islice
+from itertools import chain, islice, product
 
 import pytest
 import torch
@@ -74,6 +74,28 @@ def test_ranks_share_one_global_batch_in_whole_groups():
         for share in shares:
             groups = LABELS[torch.tensor(share)].view(2, 2)
             assert (groups[:, 0] == groups[:, 1]).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **ranks: pk(classes_per_batch=2, seed=1, **ranks),
+        lambda **ranks: ShuffleSampler(50, batch_size=4, seed=1, **ranks),
+    ],
+    ids=["pk", "shuffle"],
+)
+def test_every_rank_finds_the_images_of_every_batch_by_its_number(make):
+    epochs = 10  # more than are kept
+    ranks = [make(rank=rank, world_size=2) for rank in range(2)]
+    batches = {}
+    for epoch, rank in product(range(epochs), range(2)):
+        ranks[rank].set_epoch(epoch)
+        for number, batch in enumerate(ranks[rank]):
+            batches[ranks[rank].number(epoch, number)] = (epoch, batch)
+    assert len(batches) == epochs * 2 * len(ranks[0])
+    for sampler, (number, (epoch, batch)) in product(ranks, batches.items()):
+        found, images = sampler.find(number)
+        assert (found, images.tolist()) == (epoch, batch)
 
 
 def test_start_at_skips_batches_once():

@@ -59,7 +59,7 @@ SHORT: dict[str, Any] = {
 @pytest.fixture
 def retrieval_config(tiny, tmp_path) -> Callable[..., RetrievalConfig]:
     """A run of two short epochs."""
-    mine = {**SHORT, "data": tiny, "out": str(tmp_path / "runs"), "validation": 0.2}
+    mine = {**SHORT, "data": tiny, "out": str(tmp_path / "runs"), "validation": 0.2, "memory_start": 0.0}
     return lambda **options: make_config(RetrievalConfig, **{**mine, **options})
 
 

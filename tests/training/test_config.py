@@ -26,6 +26,7 @@ def test_the_papers_protocol():
     assert (config.lr, config.lr_gamma, config.lr_step, config.epochs) == (1e-4, 0.33, 15, 50)
     assert (config.warmup_epochs, config.warmup_lr, config.validation, config.memory) == (2, 1e-3, 0.0, 0.5)
     assert (config.pos_margin, config.neg_margin, config.precision) == (0.2, 0.8, "16-mixed")
+    assert config.memory_start == 0  # the warm-up of the head is what comes before the memory
 
 
 def test_the_papers_appendix_on_cifar():
@@ -36,11 +37,13 @@ def test_the_papers_appendix_on_cifar():
     assert (config.lr, config.sgd_momentum, config.weight_decay, config.scale_lr) == (0.03, 0.9, 5e-4, False)
     assert (config.flip, config.jitter, config.jitter_probability) == (0.5, (0.4, 0.4, 0.4, 0.1), 0.8)
     assert (config.gray_probability, config.blur, config.knn_k, config.knn_temperature) == (0.2, 0.0, 200, 0.1)
+    assert config.same_image_negatives
 
 
 def test_lightlys_benchmark():
     config = make_config(MocoConfig, "lightly")
     assert (config.head, config.lr, config.scale_lr, config.batch_size) == ("mlp", 0.06, True, 128)
+    assert config.same_image_negatives
 
 
 @pytest.mark.parametrize(("kind", "preset"), [(kind, preset) for kind in PRESETS for preset in PRESETS[kind]])
@@ -63,11 +66,16 @@ def test_an_unknown_preset_names_the_others():
     [
         (
             {"adapter": "kalmann"},
-            "`adapter` must be one of none, identity, xbm, xbn, ema, axbn, kalman, auto, got 'kal",
+            "`adapter` must be one of none, identity, xbm, xbn, ema, axbn, kalman, auto, fresh, got 'kal",
         ),
         ({"adapter": "ema", "adapter_options": {"q": 1}}, "`adapter_options` of ema must be among momentum, got q"),
         ({"adapter": "ema", "adapter_options": {"momentum": 2}}, "`momentum` must"),
         ({"adapter": "none", "adapter_options": {"q": 1}}, "`adapter_options` need an adapter"),
+        ({"adapter": "fresh", "adapter_options": {"q": 1}}, "`adapter_options` need an adapter, .* `adapter` fresh"),
+        ({"fresh_every": 0}, "`fresh_every` must be a positive integer, got 0"),
+        ({"memory_start": -0.5}, "`memory_start` must be zero or a positive number of epochs, got -0.5"),
+        ({"memory_start": float("nan")}, "`memory_start` must be zero or a positive number of epochs, got nan"),
+        ({"memory_start": float("inf")}, "`memory_start` must be zero or a positive number of epochs, got inf"),
         ({"batch_size": 62}, r"`batch_size` must be divisible by `images_per_class` \(4\), got 62"),
         ({"memory": 0}, "`memory` must be positive"),
         ({"memory": 100.5}, "`memory` must be whole rows beyond 1, got 100.5"),
@@ -91,6 +99,7 @@ def test_wrong_options_are_refused(options, message):
         ({"blur": 0.5}, "`blur` needs `--views lightly`, got 0.5 with batched views"),
         ({"flip": 1.5}, "`flip` must be a probability, got 1.5"),
         ({"momentum": 1.0}, r"`momentum` must be in \[0, 1\), got 1.0"),
+        ({"adapter": "fresh"}, "`adapter` fresh is not for `amb moco`: only `amb retrieval` can re-embed its memory"),
     ],
 )
 def test_wrong_moco_options_are_refused(options, message):

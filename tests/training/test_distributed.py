@@ -72,6 +72,18 @@ def test_moco_under_torchrun(moco_config, tmp_path):
     assert {name: value for name, value in result["metrics"].items() if name.startswith("val/")} == alone
 
 
+def test_a_fresh_memory_is_shared_out_and_equal_on_both_processes(retrieval_config, metric_lines, tmp_path):
+    config = retrieval_config(
+        adapter="fresh", fresh_every=4, memory=70, run_name="run", devices=2, accelerator="cpu", batch_size=8, lr=1e-30
+    )
+    ranks, result = run_on_two(config, tmp_path, "lightning")
+    assert torch.equal(ranks[0]["rows"], ranks[1]["rows"])
+    assert torch.equal(ranks[0]["labels"], ranks[1]["labels"])
+    # The encoder rests, so rows that are embedded again, by either process, are those that were stored.
+    assert result["metrics"]["bank/staleness"] < 1e-4
+    assert result["metrics"]["bank/staleness_unadapted"] < 1e-4
+
+
 @pytest.mark.slow
 def test_a_signal_to_one_process_stops_both_and_they_resume_to_the_bit(retrieval_config, metric_lines, tmp_path):
     config = retrieval_config(run_name="run", devices=2, accelerator="cpu", batch_size=8)

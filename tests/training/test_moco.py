@@ -4,8 +4,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from lightly.loss import NTXentLoss
 from lightly.models.batchnorm import SplitBatchNorm
 
+from adaptive_memory_bank.losses import MemoryInfoNCELoss
 from adaptive_memory_bank.training import moco
 from adaptive_memory_bank.training.config import make_config
 from adaptive_memory_bank.training.resnet import Backbone
@@ -83,7 +85,8 @@ def test_the_learning_rate_is_a_cosine_over_all_epochs(moco_config):
     assert [module.learning_rate(epoch) for epoch in range(8)] == pytest.approx(expected)
 
 
-def test_the_queue_holds_the_latest_keys_with_their_images(moco_config, monkeypatch):
+@pytest.mark.parametrize(("same_image_negatives", "kind"), [(True, NTXentLoss), (False, MemoryInfoNCELoss)])
+def test_the_queue_holds_the_latest_keys_with_their_images(same_image_negatives, kind, moco_config, monkeypatch):
     modules, seen = [], []
     step = moco.MocoModule.training_step
 
@@ -93,8 +96,22 @@ def test_the_queue_holds_the_latest_keys_with_their_images(moco_config, monkeypa
         step(self, batch, batch_idx)
 
     monkeypatch.setattr(moco.MocoModule, "training_step", watched)
-    moco.run(moco_config(epochs=1, adapter="xbn", memory=64))
+    moco.run(moco_config(epochs=1, adapter="xbn", memory=70, same_image_negatives=same_image_negatives))
     module = modules[0]
-    assert sorted(module.sources.images(torch.arange(64)).tolist()) == sorted(torch.cat(seen)[-64:].tolist())
+    assert isinstance(module.criterion, kind)
+    latest = torch.cat(seen)[-70:]
+    sources = module.sources.images(torch.arange(70))
+    numbers, positions = sources // 16, sources % 16
+    images = torch.stack([seen[number][position] for number, position in zip(numbers, positions, strict=True)])
+    assert sorted(images.tolist()) == sorted(latest.tolist())
     norms = module.sources.raw.embeddings.norm(dim=1)
-    torch.testing.assert_close(norms, torch.ones(64))
+    torch.testing.assert_close(norms, torch.ones(70))
+    if same_image_negatives:
+        assert module.bank.labels is None
+    else:
+        assert torch.equal(module.bank.labels, images)
+
+
+def test_without_a_memory_there_is_nothing_to_leave_out(moco_config):
+    module = moco.build(moco_config(adapter="none")).module
+    assert isinstance(module.criterion, NTXentLoss)

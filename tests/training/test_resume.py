@@ -11,28 +11,21 @@ import torch
 from adaptive_memory_bank.training import moco, retrieval
 from adaptive_memory_bank.training.checkpointing import LAST, PREVIOUS, read_checkpoint
 from adaptive_memory_bank.training.config import MocoConfig
+from exactly import assert_same
 
-STEPS = {"retrieval": 9, "moco": 12}  # per epoch
+# Steps per epoch: 9 of retrieval, 12 of MoCo. The memory starts, and is re-embedded, in the middle of epochs.
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "retrieval": ("retrieval", {"adapter": "auto", "memory_start": 0.7}),
+    "fresh": (
+        "retrieval",
+        {"adapter": "fresh", "fresh_every": 4, "memory_start": 0.2, "loss": "ContrastiveLoss", "staleness_rows": 0},
+    ),
+    "moco": ("moco", {"adapter": "auto"}),
+}
 
 
 def run(config):
     return (moco if isinstance(config, MocoConfig) else retrieval).run(config)
-
-
-def assert_same(first: Any, second: Any, where: str = "") -> None:
-    """Equal to the bit, all the way down."""
-    if isinstance(first, torch.Tensor):
-        assert torch.equal(first, second), where
-    elif isinstance(first, dict):
-        assert first.keys() == second.keys(), where
-        for key in first:
-            assert_same(first[key], second[key], f"{where}/{key}")
-    elif isinstance(first, list | tuple):
-        assert len(first) == len(second), where
-        for number, pair in enumerate(zip(first, second, strict=True)):
-            assert_same(*pair, f"{where}/{number}")
-    else:
-        assert first == second, where
 
 
 def final_state(folder: Path) -> dict[str, Any]:
@@ -41,6 +34,7 @@ def final_state(folder: Path) -> dict[str, Any]:
     state.pop("journal")  # bytes of a file with times in it
     for values in state["callbacks"].values():
         values.get("latest", {}).pop("time/step_ms", None)
+        values.pop("train_seconds", None)
     return state
 
 
@@ -51,36 +45,41 @@ def references() -> dict[str, Path]:
 
 @pytest.fixture
 def reference(request, references, tmp_path_factory, retrieval_config, moco_config):
-    """The run that was never stopped, one per task."""
+    """The run that was never stopped, one of each kind."""
 
-    def make(task: str) -> tuple[Any, Path]:
-        config = {"retrieval": retrieval_config, "moco": moco_config}[task](adapter="auto")
-        if task not in references:
+    def make(name: str) -> tuple[Any, Path]:
+        task, options = RUNS[name]
+        config = {"retrieval": retrieval_config, "moco": moco_config}[task](**options)
+        if name not in references:
             out = tmp_path_factory.mktemp("reference")
             run(dataclasses.replace(config, out=str(out), run_name="run"))
-            references[task] = out / "run"
-        return config, references[task]
+            references[name] = out / "run"
+        return config, references[name]
 
     return make
 
 
 @pytest.mark.parametrize(
-    ("task", "workers", "killed_at"),
+    ("name", "workers", "killed_at"),
     [
         ("retrieval", 0, 6),  # in the first epoch, two steps after a checkpoint
         ("retrieval", 2, 15),  # in the second epoch, three steps after one
+        ("fresh", 0, 7),  # one step after it was re-embedded, three after a checkpoint
+        ("fresh", 0, 15),
         ("moco", 0, 13),  # right after the first epoch's end
         ("moco", 2, 19),
     ],
 )
-def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path, task, workers, killed_at):
-    config, never_stopped = reference(task)
+def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path, name, workers, killed_at):
+    config, never_stopped = reference(name)
     asked = dataclasses.replace(config, num_workers=workers, run_name="run", wandb="offline")
     killed = amb(asked, signal_at=killed_at)
     assert killed.code == -signal.SIGKILL, killed.output
     folder = tmp_path / "runs" / "run"
+    before = read_checkpoint(folder / "checkpoints" / LAST)["callbacks"]["TrainingLog"]["train_seconds"]
     result = run(dataclasses.replace(asked, resume=str(folder)))
     assert result["status"] == "complete"
+    assert result["train_seconds"] > before > 0  # those of both halves
     assert_same(final_state(never_stopped), final_state(folder))
     assert metric_lines(folder) == metric_lines(never_stopped)
     halves = sorted(path.name.rsplit("-", 1)[1] for path in (folder / "wandb").glob("offline-run-*"))
@@ -123,6 +122,22 @@ def test_resuming_with_other_options_is_refused(reference):
     config, folder = reference("retrieval")
     with pytest.raises(ValueError, match=r"`embedding_dim` is 16 in the run to resume, got 8"):
         run(dataclasses.replace(config, resume=str(folder), embedding_dim=8))
+
+
+@pytest.mark.parametrize("name", ["retrieval", "fresh"])
+def test_sources_of_another_number_of_processes_are_not_misread(name, amb, reference, tmp_path):
+    config, _ = reference(name)
+    asked = dataclasses.replace(config, run_name="run")
+    amb(asked, signal_at=15)
+    last = tmp_path / "runs" / "run" / "checkpoints" / LAST
+    torch.save({**read_checkpoint(last), "processes": 2}, last)
+    again = dataclasses.replace(asked, resume=str(last.parents[1]))
+    if name == "fresh":
+        with pytest.raises(ValueError, match=r"must be resumed on as many processes as before \(2\), got 1"):
+            run(again)
+    else:
+        with pytest.warns(UserWarning, match="the run had 2 process.es. before, and now has 1"):
+            assert run(again)["status"] == "complete"
 
 
 def test_resuming_what_is_no_run_is_refused(retrieval_config, tmp_path):

@@ -4,6 +4,7 @@ import pty
 import struct
 import sys
 import termios
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from adaptive_memory_bank.training.checkpointing import BEST, read_checkpoint
 from adaptive_memory_bank.training.saved import evaluate_run
 
 
-@pytest.mark.parametrize("adapter", ["none", "identity", "xbn", "ema", "axbn", "auto"])
+@pytest.mark.parametrize("adapter", ["none", "identity", "xbn", "ema", "axbn", "auto", "fresh"])
 def test_every_adapter_learns(adapter, retrieval_config):
     """Better than an untrained encoder, on classes that never trained."""
     untrained = retrieval.run(retrieval_config(adapter=adapter, epochs=1, lr=1e-12))
@@ -55,10 +56,13 @@ def test_the_warm_up_moves_the_head_alone_and_leaves_the_memory_empty(retrieval_
     # Without mining: the rows of an untrained head are so close that no positive pair is far enough apart.
     options = {"epochs": 2, "warmup_epochs": 2, "warmup_lr": 0.1, "mine": False}
     config = retrieval_config(adapter="auto", run_name="run", **options)
-    task = retrieval.build(config)
+    never_used = pytest.warns(UserWarning, match="The memory is never used")
     torch.manual_seed(config.seed)
-    before = retrieval.build(config).module.encoder
-    result = retrieval.run(config)
+    with never_used:
+        task = retrieval.build(config)
+    before = task.module.encoder
+    with never_used:
+        result = retrieval.run(config)
     assert result["metrics"]["bank/size"] == 0
     after = read_checkpoint(f"{config.out}/run/checkpoints/last.ckpt")["state_dict"]
     for name, value in before.state_dict().items():
@@ -79,6 +83,54 @@ def test_frozen_batch_norm_keeps_its_averages_while_scale_and_shift_train(frozen
         scale = name.rpartition(".")[0] + ".weight"
         assert rests == frozen, name
         assert not torch.equal(before[scale], after[f"encoder.{scale}"])
+
+
+def losses_by_epoch(lines):
+    """Mean loss and pairs of the windows of each epoch."""
+    found = {}
+    for line in lines:
+        if "train/loss" in line:
+            found.setdefault(line["epoch"], []).append([line["train/loss"], line["train/pairs"]])
+    return {epoch: torch.tensor(values) for epoch, values in found.items()}
+
+
+@pytest.mark.parametrize("loss", ["supcon", "ContrastiveLoss"])
+@pytest.mark.parametrize("warmup", [0, 1])
+@pytest.mark.parametrize("batch_weight", [0.0, 1.0])
+def test_before_its_start_the_memory_fills_and_the_loss_does_without_it(
+    loss, warmup, batch_weight, retrieval_config, metric_lines
+):
+    """Until then the run is that without memory: same loss, same pairs; the warm-up comes first."""
+    options = {"loss": loss, "epochs": warmup + 2, "warmup_epochs": warmup, "memory_start": 1.0, "pos_margin": 0.0}
+    runs = {}
+    for adapter in ("none", "xbn"):
+        config = retrieval_config(adapter=adapter, run_name=adapter, batch_weight=batch_weight, **options)
+        retrieval.run(config)
+        runs[adapter] = metric_lines(Path(config.out) / adapter)
+    alone, remembering = losses_by_epoch(runs["none"]), losses_by_epoch(runs["xbn"])
+    for epoch in range(warmup + 1):
+        torch.testing.assert_close(alone[epoch], remembering[epoch], rtol=1e-3, atol=1e-3)
+    assert (remembering[warmup + 1][:, 1] > 2 * alone[warmup + 1][:, 1]).all()
+    sizes = [line["bank/size"] for line in runs["xbn"] if "train/loss_epoch" in line]
+    assert sizes == [0] * warmup + [76, 76]
+
+
+def test_the_memory_starts_after_a_fraction_of_an_epoch(retrieval_config):
+    """0.7 of 9 steps are 6, one epoch of warm-up comes before them."""
+    options = {"memory_start": 0.7, "warmup_epochs": 1}
+    fused = retrieval.build(retrieval_config(**options)).module
+    assert (fused.criterion.start_after, fused.first_use) == (6, 9 + 6)
+    theirs = retrieval.build(retrieval_config(loss="ContrastiveLoss", **options)).module
+    assert (theirs.criterion.memory.start_after, theirs.first_use) == (6, 9 + 6)
+
+
+def test_a_memory_that_starts_too_late_is_warned_of(retrieval_config, recwarn):
+    found = r"The memory is never used: `memory_start` is 1 epochs, and 1 of the run's 2 epochs follow the warm-up\."
+    with pytest.warns(UserWarning, match=found):
+        retrieval.build(retrieval_config(memory_start=1.0, warmup_epochs=1))
+    retrieval.build(retrieval_config(memory_start=1.0, warmup_epochs=1, adapter="none"))
+    retrieval.build(retrieval_config(memory_start=1.0))
+    assert not recwarn
 
 
 def test_a_loss_that_teaches_nothing_says_so(retrieval_config):
@@ -107,26 +159,6 @@ def test_held_out_classes_choose_and_never_train(retrieval_config):
     held, trained = module.data.held_out.labels.unique(), module.data.train.labels.unique()
     assert len(held) == 6
     assert not set(held.tolist()) & set(trained.tolist())
-
-
-def test_staleness_is_measured_on_the_very_images_that_were_stored(retrieval_config, metric_lines):
-    """With an encoder that rests in eval mode, stored rows equal fresh ones: same image, same augmentation."""
-    from pathlib import Path
-
-    config = retrieval_config(adapter="identity", lr=1e-30, weight_decay=0.0, mine=False, run_name="run")
-    resting = retrieval.RetrievalModule.on_train_epoch_start
-
-    def rest(self):
-        resting(self)
-        self.encoder.eval()
-
-    retrieval.RetrievalModule.on_train_epoch_start = rest
-    try:
-        retrieval.run(config)
-    finally:
-        retrieval.RetrievalModule.on_train_epoch_start = resting
-    found = [line["bank/staleness"] for line in metric_lines(Path(config.out) / "run") if "bank/staleness" in line]
-    assert found == pytest.approx([0.0, 0.0], abs=1e-4)
 
 
 def test_drift_equals_that_of_two_evaluations(retrieval_config, monkeypatch):

@@ -50,7 +50,7 @@ def test_a_run_folder_holds_what_the_design_promises(retrieval_config, tmp_path)
     assert json.loads((folder / "result.json").read_text()) == result
     assert json.loads((tmp_path / "runs" / "results.json").read_text()) == [result]
     promised = ["task", "data", "adapter", "seed", "batch_size", "memory_size", "epochs", "metrics", "best"]
-    promised += ["seconds_per_step", "status"]
+    promised += ["seconds_per_step", "train_seconds", "status"]
     assert [name for name in promised if name not in result] == []
     assert (result["status"], result["name"], result["chosen_on"]) == ("complete", "XBN!", "validation")
     assert result["memory_size"] == 76  # half of the 19 classes x 8 images that are not held out

@@ -1,10 +1,11 @@
 """A DataLoader that asks for whole batches and knows, exactly, which batch comes next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from adaptive_memory_bank.data.dataset import ImageDataset
 from adaptive_memory_bank.data.sampler import BatchPlan
@@ -59,3 +60,14 @@ class BatchLoader(DataLoader[Any]):
         """Go on with the batch after the last one handed out."""
         self.plan.load_state_dict(state)
         self._position = (state["epoch"], state["batch"])
+
+
+def fetch(dataset: Dataset[Any], keys: Sequence[Any], *, workers: int) -> Iterator[Any]:
+    """Items of a dataset in the order of their keys, made by so many processes; 0: by this one.
+
+    Starting the processes draws a seed, from a generator of its own: the global one is not touched.
+    """
+    if workers == 0:
+        yield from (dataset[key] for key in keys)
+        return
+    yield from DataLoader(dataset, batch_size=None, sampler=keys, num_workers=workers, generator=torch.Generator())

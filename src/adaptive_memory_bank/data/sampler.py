@@ -13,10 +13,13 @@ from torch.utils.data import Sampler
 from adaptive_memory_bank.data.randomness import Stream
 
 _IMAGES, _GROUPS = 1001, 1002  # lanes of their own: shuffles must not share numbers with augmentation
+_PLANS_KEPT = 8  # epochs: more than a memory reaches back, as a rule
 
 
 class BatchPlan(Sampler[list[int]]):
     """A batch sampler whose every epoch is a plan that can be entered anywhere.
+
+    Every batch of every rank and epoch has a number, from which any rank can find its images again.
 
     Subclasses write `_plan(epoch)`: all batches of all ranks of an epoch, equal on every rank.
     """
@@ -26,6 +29,7 @@ class BatchPlan(Sampler[list[int]]):
             raise ValueError(f"`rank` must lie in 0 ... world_size - 1, got rank {rank} of {world_size}.")
         self.seed, self.rank, self.world_size = seed, rank, world_size
         self._epoch, self._start = 0, 0
+        self._plans: dict[int, Tensor] = {}
 
     @abstractmethod
     def _plan(self, epoch: int) -> Tensor:
@@ -53,8 +57,25 @@ class BatchPlan(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         start, self._start = self._start, 0
-        mine = self._plan(self._epoch).chunk(self.world_size, dim=1)[self.rank]
+        mine = self.plan(self._epoch).chunk(self.world_size, dim=1)[self.rank]
         yield from mine[start:].tolist()
+
+    def plan(self, epoch: int) -> Tensor:
+        """(batches, world size x batch size) int64: the images of all batches of an epoch, rank beside rank."""
+        if epoch not in self._plans:
+            latest = sorted(self._plans)[1 - _PLANS_KEPT :]
+            self._plans = {kept: self._plans[kept] for kept in latest} | {epoch: self._plan(epoch)}
+        return self._plans[epoch]
+
+    def number(self, epoch: int, batch: int) -> int:
+        """The number of this rank's batch: no other batch, of any rank or epoch, has it."""
+        return (epoch * len(self) + batch) * self.world_size + self.rank
+
+    def find(self, number: int) -> tuple[int, Tensor]:
+        """The epoch and the images (batch size,) of the batch with this number, whichever rank it was of."""
+        step, rank = divmod(number, self.world_size)
+        epoch, batch = divmod(step, len(self))
+        return epoch, self.plan(epoch)[batch].chunk(self.world_size)[rank]
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch and start. How far a loader got is the loader's knowledge (it prefetches): see `BatchLoader`."""

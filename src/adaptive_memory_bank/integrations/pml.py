@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.steps import StepCounter, check_start_after
 
 __all__ = ["CrossBatchMemory"]
 
@@ -38,6 +39,9 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         memory_size: Rows it holds.
         miner: Picks pairs or triplets of batch and memory; None takes all.
         adapter: An `Adapter`, or its name.
+        start_after: Training steps before the memory is used. Rows of an encoder that has not settled yet are of little
+            worth: until then the loss is the one within the batch, with the same miner, while the memory adapts and
+            enqueues from the first step on. Only steps in ``train()`` mode count; their number is in ``state_dict()``.
         **kwargs: ``collect_stats``, as the original takes it.
 
     Example:
@@ -58,13 +62,17 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         memory_size: int = 1024,
         miner: nn.Module | None = None,
         adapter: Adapter | str = "axbn",
+        *,
+        start_after: int = 0,
         **kwargs: Any,
     ) -> None:
         super(BaseLossWrapper, self).__init__(**kwargs)  # which knows losses by name alone, and so no subclass
         self._check_supported(loss)
         self.loss, self.miner = loss, miner
         self.embedding_size, self.memory_size = embedding_size, memory_size
+        self.start_after = check_start_after(start_after)
         self.bank = AdaptiveMemoryBank(memory_size, embedding_size, adapter)
+        self.steps = StepCounter("Try other margins of the miner, or no miner.")
         self.reset_queue()
         self.add_to_recordable_attributes(list_of_names=["embedding_size", "memory_size", "queue_idx"], is_stat=False)
 
@@ -82,8 +90,9 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
             embeddings: Shape (B, embedding_size).
             labels: Shape (B,).
             indices_tuple: Further pairs or triplets, concatenated as they are: anchors index the batch, the rest the
-                memory.
-            enqueue_mask: Shape (B,), boolean: True rows are enqueued, the others are compared with the memory.
+                memory. Not used before the start, when nothing is compared with the memory.
+            enqueue_mask: Shape (B,), boolean: True rows are enqueued, the others are compared with the memory (before
+                the start, with the True rows of the same batch).
             ref_labels: Not supported; PML's ``DistributedLossWrapper`` passes None here outside distributed runs.
 
         Returns:
@@ -92,18 +101,22 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         _check(embeddings, indices_tuple, enqueue_mask, ref_labels)
         self.reset_stats()
         labels = c_f.to_device(labels, embeddings)
-        if enqueue_mask is None:
-            mask, anchors, anchor_labels = None, embeddings, labels
-        else:
-            mask = c_f.to_device(enqueue_mask, embeddings)
-            anchors, anchor_labels = embeddings[~mask], labels[~mask]
+        mask = None if enqueue_mask is None else c_f.to_device(enqueue_mask, embeddings)
         self._remember(embeddings, labels, mask)
-        if not len(self.bank) or not len(anchors):
-            return embeddings.sum() * 0  # nothing to compare: several losses fail on empty tensors
-        rows, row_labels = self.bank.embeddings.to(embeddings.dtype), self.bank.ring.labels[: len(self.bank)]
-        row_labels = row_labels.to(labels.dtype, copy=True)
-        pairs = self.create_indices_tuple(anchors, anchor_labels, rows, row_labels, indices_tuple, mask is None)
-        return self.loss(anchors, anchor_labels, pairs, rows, row_labels)
+        if self.steps.count < self.start_after:
+            value = self._within_batch(embeddings, labels, mask)
+        else:
+            value = self._against_memory(embeddings, labels, mask, indices_tuple)
+        if self.training:
+            self.steps.add(_is_zero(value, embeddings))
+        return value
+
+    def stats(self) -> dict[str, float]:
+        """Training steps so far: ``steps``, and of them ``empty_steps``, whose loss was exactly 0.
+
+        The device is asked only now (and every 100 steps, for a warning once more than half of those were empty).
+        """
+        return self.steps.stats()
 
     def add_to_memory(self, embeddings: Tensor, labels: Tensor, batch_size: int) -> None:
         """Adapt to a batch and enqueue it. Sets ``curr_batch_idx``."""
@@ -196,6 +209,28 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
                 return
         self.check_loss_support(type(loss).__name__)
 
+    def _against_memory(
+        self, embeddings: Tensor, labels: Tensor, mask: Tensor | None, indices_tuple: Indices | None
+    ) -> Any:
+        anchors, anchor_labels = (embeddings, labels) if mask is None else (embeddings[~mask], labels[~mask])
+        if not len(self.bank) or not len(anchors):
+            return embeddings.sum() * 0  # nothing to compare: several losses fail on empty tensors
+        rows, row_labels = self.bank.embeddings.to(embeddings.dtype), self.bank.ring.labels[: len(self.bank)]
+        row_labels = row_labels.to(labels.dtype, copy=True)
+        pairs = self.create_indices_tuple(anchors, anchor_labels, rows, row_labels, indices_tuple, mask is None)
+        return self.loss(anchors, anchor_labels, pairs, rows, row_labels)
+
+    def _within_batch(self, embeddings: Tensor, labels: Tensor, mask: Tensor | None) -> Any:
+        """The loss of the batch with itself; with a mask, of the rest with the masked rows."""
+        if mask is None:
+            sides: tuple[Tensor, ...] = (embeddings, labels)
+        else:
+            sides = (embeddings[~mask], labels[~mask], embeddings[mask], labels[mask])
+        if not all(map(len, sides)):
+            return embeddings.sum() * 0
+        pairs = None if self.miner is None else self.miner(*sides)
+        return self.loss(*sides[:2], pairs, *sides[2:])
+
     def _remember(self, embeddings: Tensor, labels: Tensor, mask: Tensor | None) -> None:
         """Enqueue a batch (of it, what is masked), in the same order on every rank."""
         order = _rank_order(len(embeddings)).to(embeddings.device)
@@ -271,3 +306,10 @@ def _rank_order(count: int) -> Tensor:
     own, *others = order.view(ranks, -1).unbind()
     others.insert(torch.distributed.get_rank(), own)
     return torch.cat(others)
+
+
+def _is_zero(value: Any, embeddings: Tensor) -> Tensor:
+    """Whether a loss is exactly 0. What is no tensor (a reducer may answer with a dict) is not judged."""
+    if not isinstance(value, Tensor):
+        return embeddings.new_zeros((), dtype=torch.bool)
+    return (value.detach() == 0).all()

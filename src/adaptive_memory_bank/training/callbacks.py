@@ -14,6 +14,7 @@ from adaptive_memory_bank.data import ImageDataset
 from adaptive_memory_bank.diagnostics import DriftAverage, feature_drift
 from adaptive_memory_bank.training.evaluation import evaluating
 from adaptive_memory_bank.training.module import TrainingModule
+from adaptive_memory_bank.training.reembedding import embed_again, sample_slots
 
 
 def log(trainer: pl.Trainer, metrics: dict[str, float]) -> None:
@@ -28,7 +29,8 @@ def log(trainer: pl.Trainer, metrics: dict[str, float]) -> None:
 class TrainingLog(Callback):
     """Means of the training metrics over the last `every` steps, and how long steps take.
 
-    `latest` holds the last logged value of every metric.
+    `latest` holds the last logged value of every metric, `train_seconds` the time of all steps of the run, also of
+    those before it was resumed.
 
     Args:
         every: Steps.
@@ -40,6 +42,7 @@ class TrainingLog(Callback):
         self.window: dict[str, float] = {}
         self.epoch: dict[str, float] = {}
         self.seconds: list[float] = []
+        self.train_seconds = 0.0
         self._started = 0.0
 
     def on_train_batch_start(
@@ -54,6 +57,7 @@ class TrainingLog(Callback):
         """Add the step; log once the window is full."""
         assert isinstance(pl_module, TrainingModule)
         self.seconds.append(time.perf_counter() - self._started)
+        self.train_seconds += self.seconds[-1]
         for sums in (self.window, self.epoch):
             sums["steps"] = sums.get("steps", 0) + 1
             for name, value in pl_module.last.items():
@@ -91,13 +95,14 @@ class TrainingLog(Callback):
         return statistics.median(self.seconds) if self.seconds else None
 
     def state_dict(self) -> dict[str, Any]:
-        """The open windows and the latest values."""
-        return {"window": dict(self.window), "epoch": dict(self.epoch), "latest": dict(self.latest)}
+        """The open windows, the latest values and the clock."""
+        sums = {"window": dict(self.window), "epoch": dict(self.epoch), "latest": dict(self.latest)}
+        return {**sums, "train_seconds": self.train_seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on with the open windows."""
         self.window, self.epoch = dict(state_dict["window"]), dict(state_dict["epoch"])
-        self.latest = dict(state_dict["latest"])
+        self.latest, self.train_seconds = dict(state_dict["latest"]), state_dict["train_seconds"]
 
 
 class DriftMonitor(Callback):
@@ -155,10 +160,10 @@ class DriftMonitor(Callback):
 
 
 class StalenessMonitor(Callback):
-    """How far stored rows are from fresh embeddings of the same augmented images, with and without realignment.
+    """How far stored rows are from today's embeddings of them, made as they were made, with and without realignment.
 
     Args:
-        rows: Stored rows in the sample.
+        rows: Stored rows in the sample, rounded to whole batches: batch norm makes rows of a batch, not of an image.
     """
 
     def __init__(self, rows: int) -> None:
@@ -170,21 +175,6 @@ class StalenessMonitor(Callback):
         bank, sources = pl_module.bank, pl_module.sources
         if bank is None or sources is None or len(bank) == 0:
             return
-        slots = sources.sample(self.rows)
-        found = sources.staleness(bank, slots, self._fresh(pl_module, sources.images(slots)))
+        slots = sample_slots(pl_module, self.rows)
+        found = sources.staleness(bank, slots, embed_again(pl_module, slots))
         log(trainer, {"bank/staleness": found.adapted, "bank/staleness_unadapted": found.unadapted})
-
-    def _fresh(self, module: TrainingModule, images: Tensor) -> Tensor:
-        """Embeddings of (epoch, image) pairs: the very augmentation that was stored, through today's encoder."""
-        data, config = module.data, module.config
-        dataset = ImageDataset(data.train, data.train_transform, seed=config.seed)
-        epochs, indices = images // len(data.train), images % len(data.train)
-        fresh: list[tuple[Tensor, Tensor]] = []
-        with evaluating(*module.embedders), torch.no_grad():
-            for epoch in torch.unique(epochs).tolist():
-                dataset.set_epoch(epoch)
-                for places in (epochs == epoch).nonzero()[:, 0].split(config.eval_batch_size):
-                    batch = dataset.batch(indices[places].tolist())[0].to(module.device)
-                    fresh.append((places, module.embed(module.shaped(batch if batch.ndim == 4 else batch[:, 1])).cpu()))
-        order = torch.cat([places for places, _ in fresh]).argsort()
-        return torch.cat([rows for _, rows in fresh])[order]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
 
-AdapterName = Literal["none", "identity", "xbm", "xbn", "ema", "axbn", "kalman", "auto"]
+AdapterName = Literal["none", "identity", "xbm", "xbn", "ema", "axbn", "kalman", "auto", "fresh"]
 
 
 @dataclass
@@ -20,7 +20,7 @@ class RunConfig:
         data_root: Folder with the dataset's files; default: where the dataset's loader looks by itself.
         download: Fetch the dataset if it is missing.
         image_size: Side length of training images in pixels; default: the dataset's own.
-        adapter: How the memory follows the encoder; `none` trains without memory.
+        adapter: How the memory follows the encoder; `none` trains without memory, `fresh` (retrieval) re-embeds it.
         adapter_options: Hyper-parameters of the adapter, e.g. `--adapter_options.momentum 0.9`.
         epochs: Passes over the training set.
         batch_size: Images per step and process.
@@ -110,6 +110,8 @@ class RetrievalConfig(RunConfig):
         neg_margin: Negative pairs farther apart than this are dropped.
         batch_weight: Weight of the loss within the batch next to that on the memory; 1 is the paper's XBM*.
         memory: Size of the bank: up to 1 a share of the training set, beyond that rows.
+        memory_start: Epochs before the loss uses the memory, while it fills and adapts; may be a fraction.
+        fresh_every: With `--adapter fresh`, re-embed all of the memory every this many steps.
         images_per_class: Images of each class in a batch.
         lr: Learning rate of AdamW.
         weight_decay: Of AdamW.
@@ -137,6 +139,8 @@ class RetrievalConfig(RunConfig):
     neg_margin: float = 0.8
     batch_weight: float = 0.0
     memory: float = 0.5
+    memory_start: float = 1.0
+    fresh_every: int = 8
     images_per_class: int = 4
     lr: float = 1e-3
     weight_decay: float = 1e-2
@@ -161,6 +165,7 @@ class MocoConfig(RunConfig):
         memory: Keys in the queue.
         momentum: Of the key encoder: keys = momentum * keys + (1 - momentum) * queries.
         temperature: Of the contrastive loss.
+        same_image_negatives: Let earlier keys of an image be negatives of its query, as the original recipe does.
         split_batch_norm: Groups that batch norm sees separately (simulates so many GPUs); 0: plain batch norm.
         shuffle: Shuffle the keys' batch, so that batch norm cannot leak which key belongs to which query.
         lr: Learning rate of SGD, on a cosine to 0 over all epochs.
@@ -189,6 +194,7 @@ class MocoConfig(RunConfig):
     memory: int = 1024
     momentum: float = 0.99
     temperature: float = 0.1
+    same_image_negatives: bool = False
     split_batch_norm: int = 4
     shuffle: bool = True
     lr: float = 0.06
@@ -217,6 +223,7 @@ PAPER_RETRIEVAL: dict[str, Any] = {
     "adapter": "axbn",
     "epochs": 50,
     "lr": 1e-4,
+    "memory_start": 0.0,
     "warmup_epochs": 2,
     "validation": 0.0,
     "precision": "16-mixed",
@@ -242,6 +249,7 @@ CIFAR_MOCO: dict[str, Any] = {
     "width": 1.0,
     "embedding_dim": 128,
     "memory": 4096,
+    "same_image_negatives": True,
     "split_batch_norm": 8,
     "epochs": 200,
     "batch_size": 128,

@@ -54,8 +54,12 @@ class MemoryCriterion(nn.Module):
 
     def forward(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Loss of rows (B, dim)."""
+        memory = cast("Any", self.memory)
+        started = memory.steps.count >= memory.start_after  # before that its loss is the one within the batch already
         loss = self.memory(rows, labels)
-        return cast("Tensor", loss + self.batch_weight * self.batch(rows, labels) if self.batch_weight else loss)
+        if self.batch_weight and started:
+            loss = loss + self.batch_weight * self.batch(rows, labels)
+        return cast("Tensor", loss)
 
 
 def batch_criterion(config: RetrievalConfig, classes: int) -> BatchCriterion:
@@ -64,10 +68,11 @@ def batch_criterion(config: RetrievalConfig, classes: int) -> BatchCriterion:
 
 
 def memory_criterion(
-    config: RetrievalConfig, classes: int, *, rows: int, distributed: bool
+    config: RetrievalConfig, classes: int, *, rows: int, distributed: bool, start_after: int
 ) -> tuple[nn.Module, AdaptiveMemoryBank]:
-    """The loss on a memory of so many rows, and the bank in it."""
-    adapter = make_adapter(config.adapter, **config.adapter_options)
+    """The loss on a memory of so many rows, used after so many steps, and the bank in it."""
+    name = "identity" if config.adapter == "fresh" else config.adapter  # the trainer re-embeds it
+    adapter = make_adapter(name, **config.adapter_options)
     if config.loss == "supcon":
         bank = AdaptiveMemoryBank(rows, config.embedding_dim, adapter, gather_distributed=distributed)
         fused = MemorySupConLoss(
@@ -77,10 +82,16 @@ def memory_criterion(
             neg_margin=config.neg_margin,
             mine=config.mine,
             batch_weight=config.batch_weight,
+            start_after=start_after,
         )
         return fused, bank
     memory = CrossBatchMemory(
-        _pml_loss(config, classes), config.embedding_dim, memory_size=rows, miner=_miner(config), adapter=adapter
+        _pml_loss(config, classes),
+        config.embedding_dim,
+        memory_size=rows,
+        miner=_miner(config),
+        adapter=adapter,
+        start_after=start_after,
     )
     memory.bank.gather_distributed = distributed
     return MemoryCriterion(memory, batch_criterion(config, classes), config.batch_weight), memory.bank

@@ -1,14 +1,13 @@
 """Embeddings of whole sets, on any number of processes, and the scores made of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from adaptive_memory_bank.data import ImageDataset, Part, RetrievalData
+from adaptive_memory_bank.data.loader import fetch
 from adaptive_memory_bank.data.transforms import Transform
 from adaptive_memory_bank.metrics import QueryScores, knn_accuracy, score_queries
 from adaptive_memory_bank.training.config import MocoConfig
@@ -43,13 +42,8 @@ def embed_part(
 
 def _batches(dataset: ImageDataset, indices: Sequence[int], batch_size: int, workers: int) -> Iterator[Tensor]:
     chunks = [list(indices[start : start + batch_size]) for start in range(0, len(indices), batch_size)]
-    if dataset.part.in_memory or workers == 0:
-        yield from (dataset.batch(chunk)[0] for chunk in chunks)
-        return
-    loader: DataLoader[Any] = DataLoader(
-        dataset, batch_size=None, sampler=chunks, num_workers=workers, generator=torch.Generator()
-    )
-    yield from (batch[0] for batch in loader)
+    workers = 0 if dataset.part.in_memory else workers
+    yield from (batch[0] for batch in fetch(dataset, chunks, workers=workers))
 
 
 def gather_interleaved(rows: Tensor, total: int) -> Tensor:

@@ -129,7 +129,8 @@ def _monitors(task: Task[Any], session: Session) -> list[Callback]:
     monitors: list[Callback] = [RandomState(), JournalPosition(session)]
     if config.drift_every:
         monitors.append(DriftMonitor(config.drift_every, config.probe_size))
-    monitors.append(StalenessMonitor(config.staleness_rows))
+    if config.staleness_rows:
+        monitors.append(StalenessMonitor(config.staleness_rows))
     monitors.append(task.evaluation)
     if not config.quiet and session.folder is not None:
         monitors.append(Progress())

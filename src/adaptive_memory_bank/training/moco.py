@@ -14,8 +14,10 @@ from torch.optim import SGD, Optimizer
 from adaptive_memory_bank.adapters import make_adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.data import Part, ShuffleSampler
+from adaptive_memory_bank.data.randomness import Stream
 from adaptive_memory_bank.data.sampler import BatchPlan
 from adaptive_memory_bank.integrations.lightly import swap_memory_bank
+from adaptive_memory_bank.losses import MemoryInfoNCELoss
 from adaptive_memory_bank.metrics import score_queries
 from adaptive_memory_bank.training.config import MocoConfig
 from adaptive_memory_bank.training.evaluation import embed_part, evaluating, knn_metrics
@@ -28,6 +30,7 @@ from adaptive_memory_bank.training.scoring import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.training.validation import check_moco
 
 GALLERY_QUERIES = 512  # queries among which the worst are looked for
+_KEYS = 1003  # a lane of the shuffles' own: they must not share numbers with the augmentation
 
 
 def run(config: MocoConfig) -> dict[str, Any]:
@@ -71,29 +74,47 @@ class MocoModule(TrainingModule):
         deactivate_requires_grad(self.key_backbone)
         deactivate_requires_grad(self.key_head)
 
-    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
+    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor, number: int) -> Tensor:
         """Contrast the queries with their keys and with the queue, views (B, 2, C, H, W)."""
         update_momentum(self.backbone, self.key_backbone, self.config.momentum)
         update_momentum(self.head, self.key_head, self.config.momentum)
         queries = self.head(self.backbone(self.shaped(images[:, 0]))).float()
-        keys = self._keys(self.shaped(images[:, 1]))
-        loss = self.criterion(queries, keys)
+        keys = self._keys(images[:, 1], number)
+        loss = self.criterion(queries, keys, indices) if self.knows_images else self.criterion(queries, keys)
         if self.bank is not None:
-            self.remember(F.normalize(keys, dim=1), indices)
+            self.remember(F.normalize(keys, dim=1), number)
         return cast("Tensor", loss)
 
+    @property
+    def knows_images(self) -> bool:
+        """Whether the loss is told which images it contrasts, so that none is its own negative."""
+        return isinstance(self.criterion, MemoryInfoNCELoss)
+
     @torch.no_grad()
-    def _keys(self, images: Tensor) -> Tensor:
+    def _keys(self, images: Tensor, number: int) -> Tensor:
         if not self.config.shuffle:
-            return cast("Tensor", self.key_head(self.key_backbone(images)).float())
-        distributed = self.trainer.world_size > 1
-        shuffled, order = batch_shuffle(images, distributed=distributed)
-        keys = self.key_head(self.key_backbone(self.shaped(shuffled))).float()
-        return cast("Tensor", batch_unshuffle(keys, order, distributed=distributed))
+            return self._encode_keys(images)
+        if self.trainer.world_size > 1:
+            shuffled, order = batch_shuffle(images, distributed=True)
+            return cast("Tensor", batch_unshuffle(self._encode_keys(shuffled), order, distributed=True))
+        # The order decides the groups of split batch norm: drawn so that it can be drawn again.
+        draws = Stream(self.config.seed, number, lane=_KEYS).uniform(range(len(images)), 1)[:, 0]
+        order = torch.argsort(draws).to(images.device)
+        return self._encode_keys(images[order])[torch.argsort(order)]
+
+    def _encode_keys(self, images: Tensor) -> Tensor:
+        return cast("Tensor", self.key_head(self.key_backbone(self.shaped(images))).float())
 
     def embed(self, images: Tensor) -> Tensor:
         """Keys, as the queue stores them."""
-        return F.normalize(self.key_head(self.key_backbone(images)).float(), dim=1)
+        return F.normalize(self._encode_keys(images), dim=1)
+
+    def embed_batch(self, images: Tensor, number: int) -> Tensor:
+        """Keys of a batch, views (B, 2, C, H, W)."""
+        if self.trainer.world_size > 1:
+            # Lightly's shuffle over all processes cannot be repeated: batch norm sees other groups of images here.
+            return self.embed(images[:, 1])
+        return F.normalize(self._keys(images[:, 1], number), dim=1)
 
     @property
     def embedders(self) -> tuple[nn.Module, ...]:
@@ -125,8 +146,12 @@ def _make_criterion(config: MocoConfig) -> tuple[nn.Module, AdaptiveMemoryBank |
     if config.adapter == "none":
         return NTXentLoss(config.temperature, memory_bank_size=0, gather_distributed=gather), None
     size = (config.memory, config.embedding_dim)
+    adapter = make_adapter(config.adapter, **config.adapter_options)
+    if not config.same_image_negatives:
+        queue = AdaptiveMemoryBank(*size, adapter, gather_distributed=gather)
+        return MemoryInfoNCELoss(queue, config.temperature), queue
     criterion = NTXentLoss(config.temperature, memory_bank_size=size, gather_distributed=gather)
-    swap_memory_bank(criterion, make_adapter(config.adapter, **config.adapter_options))
+    swap_memory_bank(criterion, adapter)
     bank: AdaptiveMemoryBank = criterion.memory_bank.memory
     return criterion, bank
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
@@ -62,7 +63,7 @@ class TrainingModule(pl.LightningModule):
         self.automatic_optimization = False
         self.config, self.data = config, data
         self._bank = [bank]  # in a list: it is a submodule of the loss already
-        follow = bank is not None and config.staleness_rows > 0
+        follow = config.staleness_rows > 0 or config.adapter == "fresh"
         self.sources = _sources_for(bank) if follow and bank is not None else None
         self.last: dict[str, float] = {}
 
@@ -72,17 +73,21 @@ class TrainingModule(pl.LightningModule):
         return self._bank[0]
 
     @abstractmethod
-    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
-        """The loss of one batch; updates the bank and calls `remember`."""
+    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor, number: int) -> Tensor:
+        """The loss of one batch, which has a number in `plan`; updates the bank and calls `remember`."""
 
     @abstractmethod
     def embed(self, images: Tensor) -> Tensor:
         """Rows (B, dim) as the bank stores them, of images (B, C, H, W); for diagnostics."""
 
+    @abstractmethod
+    def embed_batch(self, images: Tensor, number: int) -> Tensor:
+        """Rows (B, dim) as the training step makes them of a whole batch, images as the loader gives them."""
+
     @property
     @abstractmethod
     def embedders(self) -> tuple[nn.Module, ...]:
-        """The modules that `embed` runs through, to be put into `eval` mode."""
+        """The modules that `embed` and `embed_batch` run through."""
 
     @abstractmethod
     def make_sampler(self, rank: int, world_size: int) -> BatchPlan:
@@ -95,7 +100,8 @@ class TrainingModule(pl.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> None:
         """Take one optimiser step."""
         images, labels, indices = batch
-        loss = self.batch_loss(self.shaped(images), labels, indices)
+        number = self.plan.number(self.current_epoch, batch_idx)
+        loss = self.batch_loss(self.shaped(images), labels, indices, number)
         value = loss.item()
         self.check_finite(value, batch_idx, indices)
         optimizer = cast("Any", self.active_optimizer())
@@ -122,17 +128,22 @@ class TrainingModule(pl.LightningModule):
         for group in self.active_optimizer().param_groups:
             group["lr"] = self.learning_rate(self.current_epoch)
 
-    def remember(self, rows: Tensor, indices: Tensor) -> None:
-        """Note which images the rows that the bank just stored came from, and in which epoch (the augmentation)."""
+    def remember(self, rows: Tensor, number: int) -> None:
+        """Note which batch the rows that the bank just stored came from, and their positions in it."""
         if self.sources is not None:
-            self.sources.enqueue(rows, indices.to(rows.device) + self.current_epoch * len(self.data.train))
+            first = number * self.config.batch_size
+            self.sources.enqueue(rows, torch.arange(first, first + len(rows), device=rows.device))
+
+    @cached_property
+    def plan(self) -> BatchPlan:
+        """The batches of this process, and of all others; known once training starts."""
+        return self.make_sampler(self.trainer.global_rank, self.trainer.world_size)
 
     def train_dataloader(self) -> BatchLoader:
         """Batches of this rank; made by Lightning once the ranks are known."""
         dataset = ImageDataset(self.data.train, self.data.train_transform, seed=self.config.seed)
-        sampler = self.make_sampler(self.trainer.global_rank, self.trainer.world_size)
         on_gpu = self.trainer.strategy.root_device.type == "cuda"
-        loader = BatchLoader(dataset, sampler, num_workers=self.config.num_workers, pin_memory=on_gpu)
+        loader = BatchLoader(dataset, self.plan, num_workers=self.config.num_workers, pin_memory=on_gpu)
         # Starting workers draws a seed; from a generator of its own, or resumed runs would draw otherwise.
         loader.generator = torch.Generator()
         return loader
@@ -142,6 +153,20 @@ class TrainingModule(pl.LightningModule):
         source, colours = self.data.source, self.data.normalization
         images = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
         checkpoint["images"] = {**images, "mean": list(colours.mean), "std": list(colours.std)}
+        checkpoint["processes"] = self.trainer.world_size
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Give the sources up where they cannot be read: how batches are numbered depends on the processes."""
+        before, now = checkpoint.get("processes"), self.trainer.world_size
+        if self.sources is None or before == now:
+            return
+        if self.config.adapter == "fresh":
+            raise ValueError(f"A `fresh` memory must be resumed on as many processes as before ({before}), got {now}.")
+        rank_zero_warn(f"Staleness is no longer measured: the run had {before} process(es) before, and now has {now}.")
+        self.sources = None
+        state = checkpoint["state_dict"]
+        for name in [name for name in state if name.startswith("sources.")]:
+            del state[name]
 
     @cached_property
     def memory_format(self) -> torch.memory_format:

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import torch
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, AdamW, Optimizer
@@ -24,6 +25,7 @@ from adaptive_memory_bank.training.models import (
     check_weights_reachable,
 )
 from adaptive_memory_bank.training.module import TrainingData, TrainingModule
+from adaptive_memory_bank.training.reembedding import refresh
 from adaptive_memory_bank.training.scoring import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.training.validation import check_memory, check_retrieval, memory_rows
 
@@ -49,6 +51,7 @@ def build(config: RetrievalConfig) -> Task[RetrievalConfig]:
         check_weights_file(config.weights)
     elif config.pretrained:
         check_weights_reachable(config.model)
+    _warn_of_idle_memory(config)
     data = retrieval_data(config)
     module = RetrievalModule(config, data)
     headline = "val/recall@1"
@@ -78,8 +81,11 @@ class RetrievalModule(TrainingModule):
     def __init__(self, config: RetrievalConfig, data: TrainingData) -> None:
         classes = len(data.source.train.class_names)
         self._check_batch(config, data.train)
-        criterion, bank = self._make_criterion(config, data.train, classes)
+        steps = len(_make_sampler(config, data.train, 0, config.devices * config.num_nodes))
+        start_after = round(config.memory_start * steps)
+        criterion, bank = self._make_criterion(config, data.train, classes, start_after)
         super().__init__(config, data, bank)
+        self.first_use = config.warmup_epochs * steps + start_after  # the first step whose loss uses the memory
         side = config.image_size or data.source.image_size
         self.encoder: Encoder = build_encoder(config, gray=data.source.gray, image_size=side)
         self.criterion = criterion
@@ -96,21 +102,29 @@ class RetrievalModule(TrainingModule):
 
     @staticmethod
     def _make_criterion(
-        config: RetrievalConfig, train: Part, classes: int
+        config: RetrievalConfig, train: Part, classes: int, start_after: int
     ) -> tuple[nn.Module, AdaptiveMemoryBank | None]:
         if config.adapter == "none":
             return batch_criterion(config, classes), None
         processes = config.devices * config.num_nodes
         rows = memory_rows(config.memory, len(train))
         check_memory(rows, config.batch_size * processes)
-        return memory_criterion(config, classes, rows=rows, distributed=processes > 1)
+        return memory_criterion(config, classes, rows=rows, distributed=processes > 1, start_after=start_after)
 
     @property
     def warming_up(self) -> bool:
         """Whether this epoch trains the head alone."""
         return self.current_epoch < self.config.warmup_epochs
 
-    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor) -> Tensor:
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Re-embed a `fresh` memory, from the first step on that uses it."""
+        # Not within the step: its autocast would keep weights that were cast without gradient.
+        if self.config.adapter == "fresh":
+            used = self.current_epoch * len(self.plan) + batch_idx - self.first_use
+            if used >= 0 and used % self.config.fresh_every == 0:
+                refresh(self)
+
+    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor, number: int) -> Tensor:
         """Contrast the batch with the memory; in the warm-up with itself, through a backbone that rests."""
         if self.warming_up and self.warmup_criterion is not None:
             with torch.no_grad():
@@ -122,7 +136,7 @@ class RetrievalModule(TrainingModule):
             loss = self.criterion(rows, labels)
             pairs = cast("Any", self.criterion).last_pairs
             if self.bank is not None:
-                self.remember(rows, indices)
+                self.remember(rows, number)
         if pairs is not None:
             self.last["train/pairs"] = float(pairs.positive + pairs.negative)
         return cast("Tensor", loss)
@@ -147,6 +161,10 @@ class RetrievalModule(TrainingModule):
         """Rows as the bank stores them."""
         return cast("Tensor", self.encoder(images))
 
+    def embed_batch(self, images: Tensor, number: int) -> Tensor:
+        """Rows of a batch: the encoder is all there is to it."""
+        return self.embed(self.shaped(images))
+
     @property
     def embedders(self) -> tuple[nn.Module, ...]:
         """The encoder."""
@@ -154,15 +172,7 @@ class RetrievalModule(TrainingModule):
 
     def make_sampler(self, rank: int, world_size: int) -> BatchPlan:
         """P classes x K images, whole groups on every rank."""
-        config = self.config
-        return PKSampler(
-            self.data.train.labels,
-            classes_per_batch=config.batch_size // config.images_per_class,
-            images_per_class=config.images_per_class,
-            seed=config.seed,
-            rank=rank,
-            world_size=world_size,
-        )
+        return _make_sampler(self.config, self.data.train, rank, world_size)
 
     def configure_optimizers(self) -> list[Optimizer]:
         """AdamW for everything, SGD for the warm-up of the head."""
@@ -183,6 +193,26 @@ class RetrievalModule(TrainingModule):
         if epoch < config.warmup_epochs:
             return config.warmup_lr
         return float(config.lr * config.lr_gamma ** (epoch // config.lr_step))
+
+
+def _make_sampler(config: RetrievalConfig, train: Part, rank: int, world_size: int) -> PKSampler:
+    return PKSampler(
+        train.labels,
+        classes_per_batch=config.batch_size // config.images_per_class,
+        images_per_class=config.images_per_class,
+        seed=config.seed,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def _warn_of_idle_memory(config: RetrievalConfig) -> None:
+    epochs = config.epochs - config.warmup_epochs
+    if config.adapter != "none" and config.memory_start >= epochs:
+        rank_zero_warn(
+            f"The memory is never used: `memory_start` is {config.memory_start:g} epochs, and {epochs} of the run's "
+            f"{config.epochs} epochs follow the warm-up."
+        )
 
 
 def evaluate(module: RetrievalModule) -> Evaluation:

@@ -73,7 +73,7 @@ class Session:
         result["metrics"] = _plain({**log.latest, **evaluation.last})
         result["best"] = _plain(evaluation.best_metrics())
         result["best_epoch"] = evaluation.best_epoch
-        result["seconds_per_step"] = log.seconds_per_step
+        result["seconds_per_step"], result["train_seconds"] = log.seconds_per_step, round(log.train_seconds, 2)
         result["seconds"] = round(time.perf_counter() - self._started, 2)
         if error is not None:
             result["error"] = f"{type(error).__name__}: {error}"
@@ -117,6 +117,7 @@ class Session:
             "metrics": {},
             "best": {},
             "seconds_per_step": None,
+            "train_seconds": None,
             "status": status,
             "wandb_id": self._run_id,
             **self.facts,

@@ -1,6 +1,7 @@
 """Complaints about options, before any training starts."""
 
 import inspect
+import math
 from typing import Any
 
 from adaptive_memory_bank.adapters import ADAPTERS
@@ -27,12 +28,12 @@ def check_run(config: RunConfig) -> None:
 
 def check_adapter(adapter: str, options: dict[str, Any]) -> None:
     """Check the adapter's name and hyper-parameters."""
-    if adapter == "none":
+    if adapter in ("none", "fresh"):
         if options:
-            raise ValueError(f"`adapter_options` need an adapter, got {options} with `adapter` none.")
+            raise ValueError(f"`adapter_options` need an adapter, got {options} with `adapter` {adapter}.")
         return
     if adapter not in ADAPTERS:
-        raise ValueError(f"`adapter` must be one of none, {', '.join(ADAPTERS)}, got {adapter!r}.")
+        raise ValueError(f"`adapter` must be one of none, {', '.join(ADAPTERS)}, fresh, got {adapter!r}.")
     accepted = list(inspect.signature(ADAPTERS[adapter]).parameters)
     unknown = [name for name in options if name not in accepted]
     if unknown:
@@ -50,6 +51,8 @@ def check_retrieval(config: RetrievalConfig) -> None:
         raise ValueError(f"`batch_size` must be divisible by `images_per_class` ({per_class}), got {batch_size}.")
     _check(config, "memory", config.memory > 0, "positive: up to 1 a share of the training set, beyond that rows")
     _check(config, "memory", config.memory <= 1 or config.memory == int(config.memory), "whole rows beyond 1")
+    _check(config, "memory_start", 0 <= config.memory_start < math.inf, "zero or a positive number of epochs")
+    _check(config, "fresh_every", config.fresh_every >= 1, "a positive integer")
     _check(config, "validation", 0 <= config.validation < 1, "a share in [0, 1)")
     _check(config, "warmup_epochs", 0 <= config.warmup_epochs <= config.epochs, "between 0 and `epochs`")
     _check(config, "embedding_dim", config.embedding_dim >= 1, "a positive integer")
@@ -61,6 +64,8 @@ def check_retrieval(config: RetrievalConfig) -> None:
 def check_moco(config: MocoConfig) -> None:
     """Check the MoCo trainer's options."""
     check_run(config)
+    if config.adapter == "fresh":
+        raise ValueError("`adapter` fresh is not for `amb moco`: only `amb retrieval` can re-embed its memory.")
     splits = config.split_batch_norm
     _check(config, "split_batch_norm", splits >= 0, "zero or a positive integer")
     if splits and config.batch_size % splits:
