@@ -86,7 +86,7 @@ def test_every_option_is_documented(command, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["retrieval", "--preset", "papier"], 2, "`preset` must be one of small, paper, got 'papier'"),
+        (["retrieval", "--preset", "papier"], 2, "`preset` must be one of small, photos, paper, got 'papier'"),
         (["retrieval", "--adapter", "foo"], 2, "'none', 'identity', 'xbm', 'xbn', 'ema', 'axbn', 'kalman', 'auto'"),
         (["moco", "--epochs", "many"], 2, "epochs"),
         (["nonsense"], 2, "nonsense"),

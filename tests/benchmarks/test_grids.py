@@ -1,5 +1,6 @@
 """The grids on real data ask for what the benchmarks' page says."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,20 @@ def test_omniglot_with_all_images_in_memory(runs):
     assert len({run.config.seed for run in found}) >= 3
 
 
-@pytest.mark.parametrize("name", ["omniglot", "omniglot_full_memory"])
+def test_birds_by_a_backbone_that_knows_imagenet(parse):
+    words = ("--config", BENCHMARKS / "cub200.yaml", "--weights", "w.pth", "--data_root", "somewhere")
+    found = plan_runs(parse(*words))
+    adapters = {"identity", "xbn", "axbn", "auto", "fresh"}
+    wanted = {("none", None), *product(adapters, (0.5, 1.0))}
+    assert {(run.variant, run.memory) for run in found} == wanted
+    assert len(found) == 3 * len(wanted)
+    for config in (run.config for run in found):
+        assert (config.preset, config.weights, config.data, config.batch_size) == ("photos", "w.pth", "cub200", 64)
+        assert (config.augmentation, config.freeze_batch_norm, config.mine) == ("crop", True, False)
+        assert config.warmup_epochs < config.epochs
+
+
+@pytest.mark.parametrize("name", ["omniglot", "omniglot_full_memory", "cub200"])
 def test_held_out_classes_choose_the_epoch(name, runs):
     assert {run.config.validation for run in runs(name)} == {0.1}
 

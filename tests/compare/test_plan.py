@@ -102,7 +102,7 @@ def test_names_are_safe_in_paths_and_tell_files_apart():
         ({"options": {"epochs": "three"}}, "glyphs, none: (.|\n)*epochs(.|\n)*three"),
         ({"options": {"epochs": 0}}, "glyphs, none: `epochs` must be a positive integer, got 0"),
         ({"options": {"seed": 0}}, "a comparison sets `seed` itself"),
-        ({"options": {"preset": "huge"}}, "`preset` must be one of small, paper, got 'huge'"),
+        ({"options": {"preset": "huge"}}, "`preset` must be one of small, photos, paper, got 'huge'"),
         ({"adapters": ["xbnn"]}, "glyphs, xbnn: (.|\n)*xbnn"),
         ({"batch_sizes": [30]}, "`batch_size` must be divisible by `images_per_class`"),
         ({"variants": [Variant("a", {"adapter": "ema", "adapter_options": {"q": 1}})]}, "glyphs, a: .*adapter_options"),

@@ -12,7 +12,8 @@ from adaptive_memory_bank.data import (
     view_transform,
 )
 from adaptive_memory_bank.data.jitter import AffineJitter
-from adaptive_memory_bank.data.photos import PerImage
+from adaptive_memory_bank.data.photos import PerImage, RandomCrop
+from adaptive_memory_bank.data.transforms import Normalization
 from adaptive_memory_bank.data.views import ColourView
 
 
@@ -63,6 +64,28 @@ def test_photographs_take_timms(photographs):
     assert shape(photographs, train_transform(photographs)) == (2, 3, 224, 224)
     assert shape(photographs, view_transform(photographs, 64)) == (2, 2, 3, 64, 64)
     assert shape(photographs, eval_transform(photographs, 64)) == (2, 3, 64, 64)
+
+
+def test_any_image_can_be_cropped_and_flipped_alone(photographs, small_colour):
+    for data in (photographs, small_colour, load_dataset("digits")):
+        transform = train_transform(data, 32, augmentation="crop")
+        assert isinstance(transform, RandomCrop)
+        assert shape(data, transform) == (2, 1 if data.gray else 3, 32, 32)
+
+
+@pytest.mark.parametrize("augmentation", ["paper", "crop"])
+def test_colours_are_normalised_as_asked_in_training_and_evaluation(photographs, small_colour, augmentation):
+    colours = Normalization((0.5, 0.25, 0.0), (0.5, 0.5, 2.0))
+    for data in (photographs, small_colour):
+        transforms = (
+            train_transform(data, augmentation=augmentation, normalization=colours),
+            eval_transform(data, normalization=colours),
+        )
+        for transform in transforms:
+            images = ImageDataset(data.train, transform).batch([0])[0]
+            lowest = torch.tensor([-1.0, -0.5, 0.0])  # what black becomes
+            assert (images.amin((0, 2, 3)) >= lowest - 1e-5).all()
+            assert (images.amax((0, 2, 3)) <= torch.tensor([1.0, 1.5, 0.5]) + 1e-5).all()
 
 
 def test_evaluation_draws_nothing(small_colour):

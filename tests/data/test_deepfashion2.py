@@ -54,6 +54,20 @@ def test_items_are_cropped_to_their_boxes(tree):
     assert abs(float(np.asarray(image).mean()) - 120) < 3  # the second item's gray
 
 
+def test_items_are_counted_and_not_images(tree):
+    """Of 2 training images 4 items, 1 of style 0; of 2 consumers' images 3, 1 of style 0; of 2 shops' images all 4."""
+    data = load_dataset("deepfashion2", root=tree)
+    assert (len(data.train), len(data.query), len(data.gallery)) == (3, 2, 4)
+    # Both items of style 0 in the gallery go by one name, beside two identities.
+    assert (data.train.num_classes, data.query.num_classes, data.gallery.num_classes) == (2, 2, 3)
+
+
+def test_an_identity_that_only_shops_show_trains(tree):
+    """Its items are positives of each other, though no consumer wears them."""
+    write(tree / "train", 3, "shop", 5, item(1, 1, [0, 0, 16, 16]), item(1, 1, [8, 8, 16, 16]))
+    assert len(load_dataset("deepfashion2", root=tree).train) == 5
+
+
 def test_an_empty_box_keeps_one_pixel(tree):
     write(tree / "train", 3, "user", 9, item(1, 1, [5, 5, 5, 5]))
     assert load_dataset("deepfashion2", root=tree).train.image(3).size == (1, 1)

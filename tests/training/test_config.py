@@ -55,7 +55,7 @@ def test_presets_are_valid_and_survive_yaml(kind, preset, tmp_path):
 
 
 def test_an_unknown_preset_names_the_others():
-    with pytest.raises(ValueError, match="`preset` must be one of small, paper, got 'papier'"):
+    with pytest.raises(ValueError, match="`preset` must be one of small, photos, paper, got 'papier'"):
         make_config(RetrievalConfig, "papier")
     with pytest.raises(ValueError, match="`preset` must be one of small, paper, lightly, got 'x'"):
         check_moco(MocoConfig(preset="x"))

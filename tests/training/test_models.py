@@ -83,6 +83,15 @@ def test_weights_come_from_a_file_with_another_head(tmp_path):
     assert torch.equal(encoder.backbone.conv1[0].weight, source.conv1[0].weight)
 
 
+def test_colours_are_normalised_as_the_weights_were_made():
+    """TensorFlow's EfficientNets were trained on [-1, 1], timm's ResNets on ImageNet's mean and std."""
+    half, imagenet = ((0.5,) * 3, (0.5,) * 3), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    asked = [("tf_efficientnet_lite0", True), ("resnet50", True), ("tf_efficientnet_lite0", False), ("conv4", False)]
+    for (model, pretrained), expected in zip(asked, [half, imagenet, imagenet, imagenet], strict=True):
+        assert models.backbone_normalization(RetrievalConfig(model=model, pretrained=pretrained)) == expected
+    assert models.backbone_normalization(RetrievalConfig(model="tf_efficientnet_lite0", weights="w.pth")) == half
+
+
 def test_a_missing_weights_file_is_an_error():
     with pytest.raises(ValueError, match=r"`weights` must be a file .* got '/nowhere/w.pth', which does not exist"):
         models.check_weights_file("/nowhere/w.pth")

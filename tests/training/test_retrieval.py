@@ -71,6 +71,20 @@ def test_the_warm_up_moves_the_head_alone_and_leaves_the_memory_empty(retrieval_
     assert task.idle_parameters
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_frozen_batch_norm_keeps_its_averages_while_scale_and_shift_train(frozen, retrieval_config):
+    config = retrieval_config(freeze_batch_norm=frozen, mine=False, run_name="run", warmup_epochs=1, epochs=2)
+    torch.manual_seed(config.seed)
+    before = retrieval.build(config).module.encoder.state_dict()
+    retrieval.run(config)
+    after = read_checkpoint(f"{config.out}/run/checkpoints/last.ckpt")["state_dict"]
+    for name in (name for name in before if "running_mean" in name or "running_var" in name):
+        rests = torch.equal(before[name], after[f"encoder.{name}"])
+        scale = name.rpartition(".")[0] + ".weight"
+        assert rests == frozen, name
+        assert not torch.equal(before[scale], after[f"encoder.{scale}"])
+
+
 def losses_by_epoch(lines):
     """Mean loss and pairs of the windows of each epoch."""
     found = {}

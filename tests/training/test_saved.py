@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
+import timm
 import torch
+from PIL import Image
 
+from adaptive_memory_bank.data.transforms import IMAGENET, Normalization
 from adaptive_memory_bank.metrics import retrieval_metrics
 from adaptive_memory_bank.training import moco, retrieval
 from adaptive_memory_bank.training.saved import embed_run, evaluate_run, load_run
@@ -22,6 +25,43 @@ def test_exported_embeddings_score_as_the_run_did(run, tmp_path):
     assert retrieval_metrics(rows, labels, ks=(1,))["recall@1"] == scores["val/recall@1"]
     assert content["train_embeddings"].shape == (192, 16)  # held-out classes included
     assert len(content["class_names"]) >= 24
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Four classes of noise that differ in colour, as files larger than they are trained."""
+    random = np.random.default_rng(0)
+    for part, shift in (("train", 0), ("test", 100)):
+        for label in range(4):
+            folder = tmp_path / "photographs" / part / f"{part}{label}"
+            folder.mkdir(parents=True)
+            for number in range(6):
+                pixels = random.integers(0, 120, (40, 48, 3)) + np.array([10 * label, shift, 20 * label])
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
+    return f"folder:{tmp_path / 'photographs'}"
+
+
+def test_a_pretrained_backbone_scores_the_same_from_its_folder_to_the_last_digit(
+    retrieval_config, photographs, tmp_path
+):
+    model = "tf_efficientnet_lite0"  # normalised by 0.5, not as ImageNet
+    torch.save(timm.create_model(model).state_dict(), tmp_path / "weights.pth")
+    options = {"weights": str(tmp_path / "weights.pth"), "image_size": 32, "batch_size": 8, "augmentation": "crop"}
+    config = retrieval_config(model=model, data=photographs, run_name="run", validation=0.0, epochs=1, **options)
+    result = retrieval.run(config)
+    (tmp_path / "weights.pth").unlink()  # the run holds all it needs
+    saved = load_run(f"{config.out}/run")
+    assert saved.normalization == Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    scores = evaluate_run(f"{config.out}/run")
+    assert scores == {name: value for name, value in result["metrics"].items() if name in scores}
+
+
+def test_a_checkpoint_that_names_no_normalisation_used_imagenets(run):
+    file = f"{run}/checkpoints/best.ckpt"
+    content = torch.load(file, weights_only=True)
+    del content["images"]["mean"], content["images"]["std"]
+    torch.save(content, file)
+    assert load_run(run).normalization == IMAGENET
 
 
 def test_a_run_is_scored_on_another_dataset(run):

@@ -2,12 +2,18 @@
 
 from adaptive_memory_bank.data.base import RetrievalData
 from adaptive_memory_bank.data.jitter import AffineJitter
-from adaptive_memory_bank.data.photos import moco_transform, photo_transform
-from adaptive_memory_bank.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Plain, Transform, Views
+from adaptive_memory_bank.data.photos import RandomCrop, moco_transform, photo_transform
+from adaptive_memory_bank.data.transforms import IMAGENET, Normalization, Plain, Transform, Views
 from adaptive_memory_bank.data.views import ColourView
 
 
-def train_transform(data: RetrievalData, image_size: int | None = None) -> Transform:
+def train_transform(
+    data: RetrievalData,
+    image_size: int | None = None,
+    *,
+    augmentation: str = "paper",
+    normalization: Normalization = IMAGENET,
+) -> Transform:
     """Augmentation for metric learning, (B, C, H, W): affine jitter for gray sets, timm's for photographs.
 
     Small colour images in memory (CIFAR, npz) get one MoCo v2 view: timm's policies are made for photographs and,
@@ -16,11 +22,17 @@ def train_transform(data: RetrievalData, image_size: int | None = None) -> Trans
     Args:
         data: What will be trained on.
         image_size: Side of the result; the dataset's own otherwise.
+        augmentation: `paper`, the above, or `crop`: random crops and flips of any image, nothing else.
+        normalization: Of colours; gray images go to [-1, 1].
     """
     side = image_size or data.image_size
+    colours = {} if data.gray else normalization._asdict()
+    if augmentation == "crop":
+        return RandomCrop(side, **colours)
     if data.gray:
         return AffineJitter(side)
-    return ColourView(side) if data.train.in_memory and side <= 64 else photo_transform(side)
+    small = data.train.in_memory and side <= 64
+    return ColourView(side, **colours) if small else photo_transform(side, normalization)
 
 
 def view_transform(data: RetrievalData, image_size: int | None = None, *, exact: bool = False) -> Transform:
@@ -38,7 +50,9 @@ def view_transform(data: RetrievalData, image_size: int | None = None, *, exact:
     return moco_transform(side) if exact or not data.train.in_memory else Views(ColourView(side))
 
 
-def eval_transform(data: RetrievalData, image_size: int | None = None) -> Transform:
+def eval_transform(
+    data: RetrievalData, image_size: int | None = None, *, normalization: Normalization = IMAGENET
+) -> Transform:
     """No augmentation, (B, C, H, W), normalised as the augmented images are.
 
     Photographs are scaled to 8/7 of the side and cropped in the middle (256 -> 224), the field's habit.
@@ -46,4 +60,4 @@ def eval_transform(data: RetrievalData, image_size: int | None = None) -> Transf
     side = image_size or data.image_size
     if data.gray:
         return Plain(side)
-    return Plain(side, crop_pct=1.0 if data.train.in_memory else 0.875, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    return Plain(side, crop_pct=1.0 if data.train.in_memory else 0.875, **normalization._asdict())

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,16 @@ from adaptive_memory_bank.data.randomness import Stream
 
 HALF = (0.5,)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class Normalization(NamedTuple):
+    """What is subtracted from colours in [0, 1], and what they are divided by, per channel."""
+
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+
+IMAGENET = Normalization()
 
 
 class Transform(ABC):
@@ -72,7 +83,11 @@ def square_pixels(part: Part, indices: Tensor, side: int, *, crop_pct: float = 1
     if isinstance(part.images, np.ndarray) and part.boxes is None and part.images.shape[1:3] == (side, side):
         return part.pixels(indices)
     squares = (fit_square(part.image(i), side, crop_pct) for i in indices.tolist())
-    pixels = torch.from_numpy(np.stack([np.asarray(square) for square in squares]))
+    return to_channels(torch.from_numpy(np.stack([np.asarray(square) for square in squares])))
+
+
+def to_channels(pixels: Tensor) -> Tensor:
+    """(B, H, W) or (B, H, W, 3) -> (B, C, H, W)."""
     return pixels.unsqueeze(1) if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
 
 

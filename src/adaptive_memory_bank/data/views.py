@@ -17,7 +17,7 @@ from adaptive_memory_bank.data.base import Part
 from adaptive_memory_bank.data.randomness import Stream
 from adaptive_memory_bank.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Transform, normalize
 
-_TRIES = 10  # as torchvision's RandomResizedCrop
+CROP_TRIES = 10  # as torchvision's RandomResizedCrop
 
 
 class ColourView(Transform):
@@ -53,8 +53,8 @@ class ColourView(Transform):
 
     def __call__(self, part: Part, indices: Tensor, stream: Stream) -> Tensor:
         """See `Transform`."""
-        draws = stream.uniform(indices, 2 * _TRIES + 13)
-        crops, colours = draws[:, : 2 * _TRIES + 3], draws[:, 2 * _TRIES + 3 :]
+        draws = stream.uniform(indices, 2 * CROP_TRIES + 13)
+        crops, colours = draws[:, : 2 * CROP_TRIES + 3], draws[:, 2 * CROP_TRIES + 3 :]
         images = self._crop(part.pixels(indices).float().div_(255), crops)
         if images.shape[1] == 3:
             images = self._recolour(images, colours)
@@ -87,12 +87,12 @@ class ColourView(Transform):
         return images
 
 
-def crop_boxes(height: int, width: int, min_scale: float, draws: Tensor) -> Tensor:
+def crop_boxes(height: int | Tensor, width: int | Tensor, min_scale: float, draws: Tensor) -> Tensor:
     """(B, 4) centre x, centre y, width, height, as shares of the image, as torchvision's `RandomResizedCrop` draws.
 
     Args:
-        height: Of the image.
-        width: Of the image.
+        height: Of the image; (B, 1) where images differ.
+        width: Of the image; (B, 1) where images differ.
         min_scale: Least share of the area.
         draws: (B, 2 * tries + 2) uniform numbers.
     """

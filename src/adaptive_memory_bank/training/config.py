@@ -119,6 +119,8 @@ class RetrievalConfig(RunConfig):
         lr_gamma: See `lr_step`.
         warmup_epochs: First epochs that train the head alone with SGD, without memory (part of `epochs`).
         warmup_lr: Learning rate of the warm-up.
+        freeze_batch_norm: Keep the backbone's batch norm at its pretraining's averages (scale and shift train).
+        augmentation: `paper`: timm's RandAugment and erasing (affine jitter for gray images); `crop`: crops and flips.
         validation: Share of the training classes held out to choose the epoch on; 0 chooses on the evaluation set.
     """
 
@@ -146,6 +148,8 @@ class RetrievalConfig(RunConfig):
     lr_gamma: float = 0.33
     warmup_epochs: int = 0
     warmup_lr: float = 1e-3
+    freeze_batch_norm: bool = False
+    augmentation: Literal["paper", "crop"] = "paper"
     validation: float = 0.1
 
 
@@ -225,6 +229,20 @@ PAPER_RETRIEVAL: dict[str, Any] = {
     "precision": "16-mixed",
     "num_workers": 4,
 }
+# What taught a pretrained backbone on small batches of photographs (benchmarks/results/cub200_protocol.md).
+PHOTOS_RETRIEVAL: dict[str, Any] = {
+    "data": "cub200",
+    "image_size": 96,
+    "model": "tf_efficientnet_lite0",
+    "pretrained": True,
+    "embedding_dim": 128,
+    "augmentation": "crop",
+    "freeze_batch_norm": True,
+    "mine": False,
+    "lr": 1e-4,
+    "warmup_epochs": 1,
+    "warmup_lr": 0.1,
+}
 CIFAR_MOCO: dict[str, Any] = {
     "data": "cifar10",
     "model": "resnet-18",
@@ -243,7 +261,7 @@ CIFAR_MOCO: dict[str, Any] = {
     "num_workers": 4,
 }
 PRESETS: dict[type[RunConfig], dict[str, dict[str, Any]]] = {
-    RetrievalConfig: {"small": {}, "paper": PAPER_RETRIEVAL},
+    RetrievalConfig: {"small": {}, "photos": PHOTOS_RETRIEVAL, "paper": PAPER_RETRIEVAL},
     MocoConfig: {
         "small": {},
         "paper": {**CIFAR_MOCO, "lr": 0.03},

@@ -7,7 +7,8 @@ from adaptive_memory_bank.data.jitter import AffineJitter
 from adaptive_memory_bank.data.photos import PerImage
 from adaptive_memory_bank.data.transforms import Transform, Views
 from adaptive_memory_bank.data.views import ColourView
-from adaptive_memory_bank.training.config import MocoConfig, RunConfig
+from adaptive_memory_bank.training.config import MocoConfig, RetrievalConfig, RunConfig
+from adaptive_memory_bank.training.models import backbone_normalization
 from adaptive_memory_bank.training.module import TrainingData
 
 
@@ -17,12 +18,13 @@ def load_images(config: RunConfig, name: str | None = None) -> RetrievalData:
     return data.prepared(config.image_size or data.image_size)
 
 
-def retrieval_data(config: RunConfig, validation: float) -> TrainingData:
+def retrieval_data(config: RetrievalConfig) -> TrainingData:
     """Training classes, held-out classes, and the transforms of both."""
     data = load_images(config)
-    train, held_out = hold_out_classes(data.train, validation, seed=config.seed)
-    side = config.image_size
-    return TrainingData(data, train, held_out, train_transform(data, side), eval_transform(data, side))
+    train, held_out = hold_out_classes(data.train, config.validation, seed=config.seed)
+    side, colours = config.image_size, backbone_normalization(config)
+    augment = train_transform(data, side, augmentation=config.augmentation, normalization=colours)
+    return TrainingData(data, train, held_out, augment, eval_transform(data, side, normalization=colours), colours)
 
 
 def moco_data(config: MocoConfig) -> TrainingData:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import timm
+import timm.data
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from adaptive_memory_bank.data.transforms import IMAGENET, Normalization
 from adaptive_memory_bank.training import conv4 as _conv4  # noqa: F401  registers `conv4` with timm
 from adaptive_memory_bank.training.config import RetrievalConfig
 
@@ -108,6 +110,15 @@ def build_encoder(config: RetrievalConfig, *, gray: bool, image_size: int) -> En
         features = int(backbone.eval()(probe).shape[1])
     backbone.train()
     return Encoder(backbone, features, dim=config.embedding_dim, norm=config.embedding_norm)
+
+
+def backbone_normalization(config: RetrievalConfig) -> Normalization:
+    """How colours were normalised when the backbone's weights were made; ImageNet's way for one without weights."""
+    native: Any = timm.get_pretrained_cfg(config.model)
+    if native is None or not (config.pretrained or config.weights is not None):
+        return IMAGENET
+    found = cast("Any", timm.data).resolve_data_config(pretrained_cfg=native.to_dict())
+    return Normalization(tuple(found["mean"]), tuple(found["std"]))
 
 
 def _size_options(model: str, image_size: int) -> dict[str, Any]:

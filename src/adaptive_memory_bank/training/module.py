@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.data import BatchLoader, ImageDataset, Part, RetrievalData
 from adaptive_memory_bank.data.sampler import BatchPlan
-from adaptive_memory_bank.data.transforms import Transform
+from adaptive_memory_bank.data.transforms import IMAGENET, Normalization, Transform
 from adaptive_memory_bank.diagnostics import StoredSources
 from adaptive_memory_bank.training.config import RunConfig
 
@@ -35,6 +35,7 @@ class TrainingData:
         held_out: Held-out training classes to choose the epoch on, or None.
         train_transform: Augmentation.
         eval_transform: None of it.
+        normalization: Of colours, in both.
     """
 
     source: RetrievalData
@@ -42,6 +43,7 @@ class TrainingData:
     held_out: Part | None
     train_transform: Transform
     eval_transform: Transform
+    normalization: Normalization = IMAGENET
 
 
 class TrainingModule(pl.LightningModule):
@@ -148,8 +150,9 @@ class TrainingModule(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note what images the encoder eats, so that it can be rebuilt without its dataset."""
-        source = self.data.source
-        checkpoint["images"] = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
+        source, colours = self.data.source, self.data.normalization
+        images = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
+        checkpoint["images"] = {**images, "mean": list(colours.mean), "std": list(colours.std)}
         checkpoint["processes"] = self.trainer.world_size
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

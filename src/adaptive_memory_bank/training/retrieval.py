@@ -5,6 +5,7 @@ from typing import Any, cast
 import torch
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, AdamW, Optimizer
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
@@ -51,7 +52,7 @@ def build(config: RetrievalConfig) -> Task[RetrievalConfig]:
     elif config.pretrained:
         check_weights_reachable(config.model)
     _warn_of_idle_memory(config)
-    data = retrieval_data(config, config.validation)
+    data = retrieval_data(config)
     module = RetrievalModule(config, data)
     headline = "val/recall@1"
     chosen_by = headline if data.held_out is None else "holdout/recall@1"
@@ -143,11 +144,18 @@ class RetrievalModule(TrainingModule):
     def on_train_epoch_start(self) -> None:
         """Let the backbone rest (batch norm included) while the head warms up."""
         super().on_train_epoch_start()
-        self.encoder.backbone.train(not self.warming_up)
+        self._set_modes()
 
     def on_train_start(self) -> None:
         """A run that is resumed in the warm-up enters it in mid-epoch."""
+        self._set_modes()
+
+    def _set_modes(self) -> None:
         self.encoder.backbone.train(not self.warming_up)
+        if self.config.freeze_batch_norm:
+            for part in self.encoder.backbone.modules():
+                if isinstance(part, _BatchNorm):
+                    part.eval()
 
     def embed(self, images: Tensor) -> Tensor:
         """Rows as the bank stores them."""

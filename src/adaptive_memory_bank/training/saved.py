@@ -1,5 +1,6 @@
 """Finished runs as encoders: rebuilt from their folder, without the data they were trained on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import yaml
 from torch import Tensor, nn
 
 from adaptive_memory_bank.data import Part, RetrievalData, eval_transform, load_dataset
+from adaptive_memory_bank.data.transforms import IMAGENET, IMAGENET_MEAN, IMAGENET_STD, Normalization
 from adaptive_memory_bank.training.checkpointing import BEST, LAST, read_checkpoint
 from adaptive_memory_bank.training.config import MocoConfig, RetrievalConfig, RunConfig, load_config
 from adaptive_memory_bank.training.evaluation import embed_part, knn_metrics, retrieval_scores, summary
@@ -28,6 +30,7 @@ class SavedRun:
         head: MoCo's head on top of the features, or None.
         gray: Whether it eats one channel.
         image_size: Side of the images it eats.
+        normalization: Of colours, as in training.
     """
 
     config: RunConfig
@@ -35,11 +38,12 @@ class SavedRun:
     head: nn.Module | None
     gray: bool
     image_size: int
+    normalization: Normalization = IMAGENET
 
     def embed(self, part: Part, data: RetrievalData, *, batch_size: int = 256, workers: int = 0) -> Tensor:
         """Embeddings (N, dim) of a part of a dataset, on the CPU."""
         device = next(self.encoder.parameters()).device
-        transform = eval_transform(data, self.image_size)
+        transform = eval_transform(data, self.image_size, normalization=self.normalization)
         return embed_part(self._rows, part, transform, batch_size=batch_size, device=device, workers=workers)
 
     def _rows(self, images: Tensor) -> Tensor:
@@ -64,12 +68,20 @@ def load_run(path: str | Path, *, checkpoint: str = "best") -> SavedRun:
     content = read_checkpoint(file)
     kind = MocoConfig if "momentum" in _options(folder) else RetrievalConfig
     config: Any = load_config(kind, folder.config_file)
-    encoder, head = _build(config, **content["images"])
+    gray, image_size, colours = _images(**content["images"])
+    encoder, head = _build(config, gray=gray, image_size=image_size)
     _load(encoder, content["state_dict"], "backbone." if kind is MocoConfig else "encoder.")
     if head is not None:
         _load(head, content["state_dict"], "head.")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return SavedRun(config, encoder.to(device), head, **content["images"])
+    return SavedRun(config, encoder.to(device), head, gray, image_size, colours)
+
+
+def _images(
+    *, gray: bool, image_size: int, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
+) -> tuple[bool, int, Normalization]:
+    """What a checkpoint says of images; those written before backbones had their own normalisation used ImageNet's."""
+    return gray, image_size, Normalization(tuple(mean), tuple(std))
 
 
 def _options(folder: RunFolder) -> dict[str, Any]:
