@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from measure import RESULTS, facts, write
 
-from adaptive_memory_bank.data import eval_transform, load_dataset
+from adaptive_memory_bank.lab.data import eval_transform, load_dataset
+from adaptive_memory_bank.lab.models.encoder import backbone_normalization, build_encoder
+from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
+from adaptive_memory_bank.lab.training.retrieval.task import run
+from adaptive_memory_bank.lab.training.scores import embed_part
 from adaptive_memory_bank.metrics import retrieval_metrics
-from adaptive_memory_bank.training.config import RetrievalConfig, make_config
-from adaptive_memory_bank.training.evaluation import embed_part
-from adaptive_memory_bank.training.models import backbone_normalization, build_encoder
-from adaptive_memory_bank.training.retrieval import run
 
 NAME = "cub200_protocol"
 TRAINING_SPECIES, FIRST_HELD_OUT = 100, 75

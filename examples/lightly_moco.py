@@ -17,8 +17,8 @@ from lightly.loss import NTXentLoss
 from lightly.models.utils import deactivate_requires_grad, update_momentum
 from torch import nn
 
-from adaptive_memory_bank.data import load_dataset
 from adaptive_memory_bank.integrations.lightly import swap_memory_bank
+from adaptive_memory_bank.lab.data import load_dataset
 from adaptive_memory_bank.metrics import knn_accuracy
 
 DIM, QUEUE, BATCH = 64, 1024, 32

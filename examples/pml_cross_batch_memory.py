@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from pytorch_metric_learning import losses
 from torch import nn
 
-from adaptive_memory_bank.data import PKSampler
-from adaptive_memory_bank.data.glyphs import glyphs
 from adaptive_memory_bank.integrations.pml import CrossBatchMemory  # instead of: losses.CrossBatchMemory
+from adaptive_memory_bank.lab.data import PKSampler
+from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
 from adaptive_memory_bank.metrics import retrieval_metrics
 
 DIM, MEMORY = 64, 1024

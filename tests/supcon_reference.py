@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.losses import CrossBatchMemory, SupConLoss
 
-from adaptive_memory_bank import AdaptiveMemoryBank, _fused
-from adaptive_memory_bank.losses import MemorySupConLoss
+from adaptive_memory_bank import AdaptiveMemoryBank
+from adaptive_memory_bank.losses import MemorySupConLoss, walk
 
 
 @pytest.fixture(autouse=True, params=["one block", "many blocks"])
 def blocks(request, monkeypatch):
     if request.param == "many blocks":
-        monkeypatch.setitem(_fused.BLOCK_BYTES, "cpu", 7 * 4 * (6 + 8))
+        monkeypatch.setitem(walk.BLOCK_BYTES, "cpu", 7 * 4 * (6 + 8))
 
 
 def make(size, dim=6, adapter="identity", dtype=torch.float32, **options):

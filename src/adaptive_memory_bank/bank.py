@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter, make_adapter
-from adaptive_memory_bank.gather import gather_batch
+from adaptive_memory_bank.distributed import gather_batch
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.ring import LazyRing
 

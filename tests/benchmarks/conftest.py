@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import replicas
-from adaptive_memory_bank.cli import make_parser, normalized
-from adaptive_memory_bank.compare.command import to_compare_config
-from adaptive_memory_bank.compare.config import CompareConfig
+from adaptive_memory_bank.lab.commands.compare import to_compare_config
+from adaptive_memory_bank.lab.commands.main import make_parser, normalized
+from adaptive_memory_bank.lab.compare.config import CompareConfig
 
 
 @pytest.fixture(autouse=True)

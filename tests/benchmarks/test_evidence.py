@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import restore
 
-from adaptive_memory_bank.compare.plan import plan_runs, write_plan
-from adaptive_memory_bank.compare.runner import compare
-from adaptive_memory_bank.compare.worker import run_job
-from adaptive_memory_bank.data.glyphs import glyphs
+from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
+from adaptive_memory_bank.lab.compare.runner import compare
+from adaptive_memory_bank.lab.compare.worker import run_job
+from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
 
 UNFINISHED = 1  # of the planned runs, the last ones: not started, as while a comparison still runs
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_memory_bank.compare.plan import plan_runs
+from adaptive_memory_bank.lab.compare.plan import plan_runs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

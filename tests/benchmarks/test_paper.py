@@ -7,12 +7,12 @@ import timm
 import yaml
 
 import replicas
-from adaptive_memory_bank.cli import main
-from adaptive_memory_bank.compare.comparison import read_comparison
-from adaptive_memory_bank.compare.plan import plan_runs, write_plan
-from adaptive_memory_bank.compare.table import tables
-from adaptive_memory_bank.compare.worker import run_job
-from adaptive_memory_bank.training.config import RetrievalConfig
+from adaptive_memory_bank.lab.commands.main import main
+from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
+from adaptive_memory_bank.lab.compare.table import tables
+from adaptive_memory_bank.lab.compare.worker import run_job
+from adaptive_memory_bank.lab.runs.config import RetrievalConfig
 
 PAPER = Path(__file__).parents[2] / "benchmarks" / "paper"
 FILES = sorted(PAPER.glob("*.yaml"))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter, Identity, make_adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
-from adaptive_memory_bank.gather import gather_batch
+from adaptive_memory_bank.distributed import gather_batch
 
 __all__ = ["MemoryBankModule", "NNMemoryBankModule", "swap_memory_bank"]
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
-from adaptive_memory_bank.gather import rank_order
-from adaptive_memory_bank.steps import StepCounter, check_start_after
+from adaptive_memory_bank.distributed import rank_order
+from adaptive_memory_bank.losses.steps import StepCounter, check_start_after
 
 __all__ = ["CrossBatchMemory"]
 

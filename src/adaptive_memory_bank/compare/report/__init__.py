@@ -1,5 +1,0 @@
-"""The report: one self-contained page with the verdict, the tables, the curves, the mistakes and the configurations."""
-
-from .page import write_report
-
-__all__ = ["write_report"]

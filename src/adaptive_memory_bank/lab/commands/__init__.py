@@ -1,0 +1,1 @@
+"""One module per `amb` command: parse, call one function, print."""

@@ -1,0 +1,26 @@
+"""`amb dashboard`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+
+def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Folders, and where on W&B."""
+    parser.add_argument("runs", type=str, nargs="+", help="Folders of runs (what `--out` named).")
+    parser.add_argument("--entity", type=str | None, default=None, help="W&B team or user.")
+    parser.add_argument("--project", type=str | None, default=None, help="W&B project; default: that of the runs.")
+    parser.add_argument("--dry_run", type=bool, default=False, help="Send nothing; needs no login and no network.")
+    parser.add_argument("--out", type=str | None, default=None, help="JSON file for the specification.")
+
+
+def main(options: Any) -> int:
+    """Create the workspace (or write its specification) and print where it is."""
+    from adaptive_memory_bank.lab.tracking.dashboard import dashboard
+
+    place = dashboard(
+        options.runs, entity=options.entity, project=options.project, dry_run=options.dry_run, out=options.out
+    )
+    print(f"Dashboard: {place}")
+    return 0

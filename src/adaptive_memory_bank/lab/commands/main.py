@@ -1,0 +1,93 @@
+"""The command `amb`: parses, calls one function, prints.
+
+A command is a module with `add_arguments(parser, arguments)` and `main(options) -> exit code`; it is imported only when
+it is called, so `amb --help` stays quick.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command lives.
+
+    Args:
+        module: Its module, in this package.
+        help: One sentence.
+    """
+
+    module: str
+    help: str
+
+    def load(self) -> Any:
+        """Import the module."""
+        return importlib.import_module(f"adaptive_memory_bank.lab.commands.{self.module}")
+
+
+COMMANDS = {
+    "compare": Command("compare", "Train every adapter under the same conditions and say which to use."),
+    "retrieval": Command("retrieval", "Train embeddings for retrieval with a memory bank."),
+    "moco": Command("moco", "Train features without labels (MoCo)."),
+    "evaluate": Command("evaluate", "Score a finished run on a dataset."),
+    "embed": Command("embed", "Export the embeddings of a dataset by a finished run."),
+    "datasets": Command("datasets", "List the datasets and how to get them."),
+    "report": Command("report", "Rebuild report.html from folders of runs."),
+    "dashboard": Command("dashboard", "Create a W&B workspace for folders of runs."),
+    "sync": Command("sync", "Upload runs that were tracked offline to W&B."),
+}
+
+
+def make_parser(arguments: Sequence[str]) -> ArgumentParser:
+    """The parser, with all options of the command that is called and the names of the others."""
+    parser = ArgumentParser(prog="amb", description="Memory banks that follow the encoder: train, compare, look.")
+    commands = parser.add_subcommands(dest="command", required=True)
+    called = next((word for word in arguments if not word.startswith("-")), None)
+    for name, command in COMMANDS.items():
+        options = ArgumentParser(usage=f"amb {name} [options]", description=command.help)
+        if name == called:
+            command.load().add_arguments(options, arguments)
+        commands.add_subcommand(name, options, help=command.help)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failed, 2 wrong options, 130 interrupted."""
+    words = normalized(sys.argv[1:] if arguments is None else arguments)
+    parser = make_parser(words)
+    options = parser.parse_args(words)
+    try:
+        return int(COMMANDS[options.command].load().main(options[options.command]))
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, ArithmeticError, OSError) as error:  # what users can mend; anything else is a bug to show
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
+
+
+def normalized(arguments: Sequence[str]) -> list[str]:
+    """`--batch-size 3` means `--batch_size 3`, and a bare `--quiet` means `--quiet true`.
+
+    Example:
+        >>> normalized(["retrieval", "--batch-size", "3", "--quiet"])
+        ['retrieval', '--batch_size', '3', '--quiet=true']
+    """
+    words: list[str] = []
+    for word, following in zip(arguments, [*arguments[1:], "--"], strict=False):
+        name, equals, value = word.partition("=")
+        if name.startswith("--"):
+            name = "--" + name[2:].replace("-", "_")
+        bare = name in FLAGS and not equals and following.lower() not in ("true", "false", "yes", "no")
+        words.append(f"{name}=true" if bare else f"{name}{equals}{value}")
+    return words
+
+
+FLAGS = frozenset({"--quiet", "--download", "--pretrained", "--mine", "--shuffle", "--scale_lr", "--dry_run"})
+
+if __name__ == "__main__":
+    sys.exit(main())

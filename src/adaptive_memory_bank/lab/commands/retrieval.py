@@ -1,0 +1,23 @@
+"""`amb retrieval`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from adaptive_memory_bank.lab.commands.options import add_config_arguments, report, to_config
+from adaptive_memory_bank.lab.runs.config import RetrievalConfig
+
+
+def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """One option per field of `RetrievalConfig`."""
+    add_config_arguments(parser, RetrievalConfig, arguments)
+
+
+def main(options: Any) -> int:
+    """Train, and print how it went."""
+    from adaptive_memory_bank.lab.training.allocator import keep_freed_memory
+    from adaptive_memory_bank.lab.training.retrieval.task import run
+
+    keep_freed_memory()
+    return report(run(to_config(RetrievalConfig, options)))

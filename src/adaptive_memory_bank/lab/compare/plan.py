@@ -1,0 +1,175 @@
+"""From a comparison's options to the list of its trainings."""
+
+import hashlib
+import json
+import re
+from argparse import ArgumentError
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+from jsonargparse import ArgumentParser
+
+from adaptive_memory_bank.lab.commands.options import add_config_arguments, to_config
+from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE
+from adaptive_memory_bank.lab.compare.config import (
+    CompareConfig,
+    Setting,
+    TaskName,
+    Variant,
+    check_compare,
+    settings_of,
+    variants_of,
+)
+from adaptive_memory_bank.lab.runs.config import PRESETS, MocoConfig, RetrievalConfig, RunConfig
+from adaptive_memory_bank.lab.runs.folder import write_json
+from adaptive_memory_bank.lab.training.option_checks import check_moco, check_retrieval
+
+KINDS: dict[TaskName, type[RunConfig]] = {"retrieval": RetrievalConfig, "moco": MocoConfig}
+# Without a preset a comparison is for a first look: two cores, five minutes.
+QUICK: dict[TaskName, dict[str, Any]] = {"retrieval": {"epochs": 5, "batch_size": 16}, "moco": {"epochs": 15}}
+# What the comparison itself decides for each run.
+OWN_FIELDS = frozenset({"seed", "out", "run_name", "name", "resume"})
+# What says nothing about the numbers a run makes.
+_NAMES = frozenset({"name", "group", "tags", "quiet"})
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One training of a comparison.
+
+    Attributes:
+        name: Folder below the comparison's own. It ends in a digest of all options, so that a run made with other
+            options is never taken for this one.
+        config: The trainer's options.
+        setting: The table it belongs to.
+        variant: The row it belongs to.
+        batch_size: Batch size of the grid; None where there is no grid, and for a variant that sets its own.
+        memory: Memory size of the grid; None where there is no grid, for a variant that sets its own, and without
+            memory.
+    """
+
+    name: str
+    config: RunConfig
+    setting: str
+    variant: str
+    batch_size: int | None
+    memory: float | None
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return Path(self.config.out) / self.name
+
+    def place(self) -> dict[str, Any]:
+        """Where it stands in the comparison, as the plan's file has it."""
+        return {
+            "setting": self.setting,
+            "variant": self.variant,
+            "batch_size": self.batch_size,
+            "memory": self.memory,
+            "seed": self.config.seed,
+        }
+
+    def __str__(self) -> str:
+        memory = None if self.memory is None else f"memory {self.memory:g}"
+        batch = None if self.batch_size is None else f"batch {self.batch_size}"
+        return ", ".join(filter(None, (self.setting, self.variant, batch, memory, f"seed {self.config.seed}")))
+
+
+def plan_runs(config: CompareConfig) -> list[PlannedRun]:
+    """List the trainings of a comparison, one seed after the other, so that the first tables are whole early.
+
+    Raises:
+        ValueError: For any option that the comparison or the trainer does not know or accept.
+    """
+    check_compare(config)
+    planned: dict[str, PlannedRun] = {}
+    settings = settings_of(config, KINDS[config.task].data)
+    batch_sizes: list[int | None] = [*config.batch_sizes] or [None]
+    memories: list[float | None] = [*config.memories] or [None]
+    for seed, setting, batch, memory in product(config.seeds, settings, batch_sizes, memories):
+        for variant in variants_of(config):
+            run = _plan_run(config, setting, variant, seed=seed, batch_size=batch, memory=memory)
+            planned[run.name] = run  # what does not depend on the grid is one run for all of it
+    return list(planned.values())
+
+
+def _plan_run(
+    config: CompareConfig,
+    setting: Setting,
+    variant: Variant,
+    *,
+    seed: int,
+    batch_size: int | None,
+    memory: float | None,
+) -> PlannedRun:
+    grid = {key: value for key, value in (("batch_size", batch_size), ("memory", memory)) if value is not None}
+    own = {**variant.options, **setting.variants.get(variant.name, {})}
+    options = {**config.options, **setting.options, **grid, **own}
+    batch_size = None if "batch_size" in own else batch_size
+    memory = None if "memory" in own else memory
+    if "preset" not in options:
+        options = {**QUICK[config.task], **options}
+    if options.get("adapter") == "none":
+        options.pop("memory", None)
+        memory = None
+    run = _make(config.task, options, where=f"{setting.name}, {variant.name}", seed=seed)
+    parts = (setting.name, variant.name, batch_size and f"b{batch_size}", memory and f"m{memory:g}", f"s{seed}")
+    name = "-".join([*(_slug(str(part)) for part in parts if part), _digest(run)])
+    run.out, run.run_name, run.name = config.out, name, variant.name
+    run.group = run.group or f"compare-{_slug(Path(config.out).resolve().name)}"
+    return PlannedRun(name, run, setting.name, variant.name, batch_size, memory)
+
+
+def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> RunConfig:
+    """Make options what the trainer's own command line makes of them, checks included."""
+    kind = KINDS[task]
+    own = sorted(OWN_FIELDS.intersection(options))
+    if own:
+        raise ValueError(f"{where}: a comparison sets `{own[0]}` itself; leave it out.")
+    preset = str(options.get("preset", "small"))
+    if preset not in PRESETS[kind]:
+        raise ValueError(f"{where}: `preset` must be one of {', '.join(PRESETS[kind])}, got {preset!r}.")
+    try:
+        run = to_config(kind, _parser(task, preset).parse_object({**options, "seed": seed}))
+        check_moco(run) if isinstance(run, MocoConfig) else check_retrieval(cast("RetrievalConfig", run))
+    except (ArgumentError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
+    return run
+
+
+@cache
+def _parser(task: TaskName, preset: str) -> ArgumentParser:
+    parser = ArgumentParser(exit_on_error=False)
+    add_config_arguments(parser, KINDS[task], ["--preset", preset])
+    return parser
+
+
+def _digest(run: RunConfig) -> str:
+    """Six letters that change with any option that could change the numbers."""
+    left_out = (run.machine_fields - {"devices", "num_nodes"}) | _NAMES
+    decisive = {key: value for key, value in asdict(run).items() if key not in left_out}
+    text = json.dumps([run.task, decisive], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+def _slug(text: str) -> str:
+    """A name that is safe in a path."""
+    return re.sub(r"[^\w.@=+*-]+", "-", text.removeprefix("npz:").rpartition("/")[2]).strip("-.")[:60] or "x"
+
+
+def write_plan(config: CompareConfig, planned: list[PlannedRun], *, command: str) -> None:
+    """Leave the plan in the folder, so that tables and reports know names, order and places."""
+    content = {
+        "title": config.title,
+        "command": command,
+        "reference": config.reference,
+        "settings": list(dict.fromkeys(run.setting for run in planned)),
+        "variants": [variant.name for variant in variants_of(config)],
+        "published": {setting.name: setting.published for setting in config.settings if setting.published},
+        "runs": {run.name: run.place() for run in planned},
+    }
+    write_json(Path(config.out) / PLAN_FILE, content)

@@ -1,0 +1,169 @@
+"""Runs the trainings of a plan in worker processes, some at a time; one that dies takes nothing with it but its run."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+from adaptive_memory_bank.lab.compare.plan import PlannedRun
+from adaptive_memory_bank.lab.runs.folder import RunFolder, describe_machine
+
+
+class Finished(NamedTuple):
+    """How a training ended."""
+
+    run: PlannedRun
+    status: str
+    error: str | None
+
+
+class Pool:
+    """Trains runs in `jobs` processes; `finished` receives them as they end, then None.
+
+    Args:
+        runs: What to train, in this order.
+        jobs: How many at a time.
+        cores: Cores to share out among them.
+        gpus: GPUs to deal out among them.
+    """
+
+    def __init__(self, runs: Sequence[PlannedRun], *, jobs: int, cores: int, gpus: int = 0) -> None:
+        self.finished: queue.Queue[Finished | None] = queue.Queue()
+        self.running: list[PlannedRun] = []
+        self._waiting: queue.Queue[PlannedRun] = queue.Queue()
+        for run in runs:
+            self._waiting.put(run)
+        self._jobs, self._cores, self._gpus = jobs, cores, gpus
+        self._stopping = threading.Event()
+        self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._threads = [threading.Thread(target=self._serve, args=(place,), daemon=True) for place in range(jobs)]
+
+    def start(self) -> None:
+        """Start the workers."""
+        for thread in self._threads:
+            thread.start()
+        threading.Thread(target=self._announce_end, daemon=True).start()
+
+    def interrupt(self) -> None:
+        """Ask every training to stop with a checkpoint, and start no more."""
+        self._stopping.set()
+        for process in list(self._processes.values()):
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End every worker at once."""
+        self._stopping.set()
+        for process in list(self._processes.values()):
+            process.kill()
+
+    def _announce_end(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        self.finished.put(None)
+
+    def _serve(self, place: int) -> None:
+        """Feed one worker; where it dies, the next run gets a new one."""
+        try:
+            while not self._stopping.is_set():
+                try:
+                    run = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                self.running.append(run)
+                finished = self._train(run, place)
+                self.running.remove(run)
+                self.finished.put(finished)
+        finally:
+            self._dismiss(place)
+
+    def _train(self, run: PlannedRun, place: int) -> Finished:
+        process = self._worker(place)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(_job(run)) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if answer:
+            reply = json.loads(answer)
+            finished = Finished(run, reply["status"], reply["error"])
+        else:
+            finished = self._bury(run, place)
+        if finished.status == "failed":
+            _record_failure(finished)
+        return finished
+
+    def _bury(self, run: PlannedRun, place: int) -> Finished:
+        code = self._processes[place].wait()
+        self._dismiss(place)
+        if self._stopping.is_set():
+            return Finished(run, "interrupted", None)
+        reason = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        hint = "; out of memory?" if code == -signal.SIGKILL else ""
+        return Finished(run, "failed", f"the worker process ended with {reason}{hint}")
+
+    def _worker(self, place: int) -> "subprocess.Popen[str]":
+        process = self._processes.get(place)
+        if process is None or process.poll() is not None:
+            # A session of its own: Ctrl-C reaches the workers once, through `interrupt`, and not twice.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "adaptive_memory_bank.lab.compare.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                env=self._environment(place),
+                start_new_session=True,
+            )
+            self._processes[place] = process
+        return process
+
+    def _environment(self, place: int) -> dict[str, str]:
+        threads = str(max(1, self._cores // self._jobs))
+        environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **os.environ}
+        if self._gpus and self._jobs > 1:
+            environment["CUDA_VISIBLE_DEVICES"] = str(place % self._gpus)
+        return environment
+
+    def _dismiss(self, place: int) -> None:
+        process = self._processes.pop(place, None)
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):  # a job that never got through
+                    pipe.close()
+        process.wait()
+
+
+def _job(run: PlannedRun) -> dict[str, Any]:
+    config = run.config
+    if (run.folder / "config.yaml").exists():
+        # The run's own file has the rest; only what belongs to this machine is said again.
+        keep = {name: getattr(config, name) for name in config.machine_fields - {"run_name", "resume"}}
+        config = replace(config, **keep, resume=str(run.folder))
+    return {"task": config.task, "config": asdict(config), "folder": str(run.folder)}
+
+
+def _record_failure(finished: Finished) -> None:
+    """Leave a failed run in the list, also where it failed before it could say so itself."""
+    folder, config = RunFolder(finished.run.folder), finished.run.config
+    result = folder.read_result()
+    if result.get("status") == "failed":
+        return
+    known = {
+        name: getattr(config, name) for name in ("task", "data", "adapter", "name", "seed", "batch_size", "epochs")
+    }
+    empty = {"memory_size": None, "metrics": {}, "best": {}, "seconds_per_step": None, **describe_machine()}
+    failure = {"run": finished.run.name, "status": "failed", "error": finished.error}
+    folder.write_result({**known, **empty, **result, **failure})

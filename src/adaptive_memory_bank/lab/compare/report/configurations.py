@@ -1,0 +1,46 @@
+"""What every run was made with: the options all share, the options that differ, the versions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adaptive_memory_bank.lab.runs.results import Run
+
+# Where a run lies says nothing about what it computes.
+_PLACES = ("out", "run_name", "resume", "group")
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """Options and versions of many runs, told once where they agree."""
+
+    shared: Mapping[str, str]
+    differing: tuple[str, ...]
+    rows: tuple[tuple[Run, tuple[str, ...]], ...]
+    versions: Mapping[str, str]
+
+
+def configurations(runs: Sequence[Run]) -> Configurations:
+    """Sort the options of some runs into shared ones and differing ones."""
+    configs = [{key: value for key, value in run.config().items() if key not in _PLACES} for run in runs]
+    keys = list(dict.fromkeys(key for config in configs for key in config))
+    values = {key: [_show(config, key) for config in configs] for key in keys}
+    shared = {key: shown[0] for key, shown in values.items() if len(set(shown)) == 1}
+    differing = tuple(key for key in keys if key not in shared)
+    rows = tuple((run, tuple(values[key][index] for key in differing)) for index, run in enumerate(runs))
+    return Configurations(shared, differing, rows, _versions(runs))
+
+
+def _show(config: Mapping[str, Any], key: str) -> str:
+    return "" if config.get(key) is None else str(config[key])
+
+
+def _versions(runs: Sequence[Run]) -> dict[str, str]:
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        versions = run.details.get("versions")
+        items = dict(versions) if isinstance(versions, Mapping) else {}
+        for package, version in {**items, "machine": run.details.get("machine")}.items():
+            if version:
+                found.setdefault(str(package), {})[str(version)] = None
+    return {package: ", ".join(versions) for package, versions in found.items()}

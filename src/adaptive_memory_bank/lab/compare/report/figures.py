@@ -1,0 +1,232 @@
+"""The charts of a report, as Plotly figures; paper and ink take the colours of the page, so they follow its theme."""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from adaptive_memory_bank.lab.compare.comparison import Condition, Section, show_memory
+from adaptive_memory_bank.lab.compare.report.palette import QUIET, Look, looks
+from adaptive_memory_bank.lab.compare.statistics import Spread
+from adaptive_memory_bank.lab.runs.history import Curve
+from adaptive_memory_bank.lab.runs.metrics import Column
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with the words around it."""
+
+    title: str
+    caption: str
+    figure: go.Figure
+
+
+@dataclass(frozen=True)
+class CurveKind:
+    """A metric that is drawn over epochs."""
+
+    key: str
+    title: str
+    caption: str
+    percent: bool = False
+    beside: str | None = None
+    """A second metric in the same chart, dashed."""
+    follows_memory: bool = False
+    """Whether it measures something else once the memory is used."""
+
+
+QUALITY = (
+    CurveKind("val/recall@1", "Recall@1 per epoch", "in percent", percent=True),
+    CurveKind("val/map@r", "MAP@R per epoch", "in percent", percent=True),
+    CurveKind("val/knn", "kNN accuracy per epoch", "in percent, on the backbone's features", percent=True),
+    CurveKind("val/knn_proj", "kNN accuracy per epoch, projected", "in percent, on the embedding", percent=True),
+    CurveKind("train/loss_epoch", "Training loss", "mean over the epoch", follows_memory=True),
+)
+MOVEMENT = (
+    CurveKind("drift/mean", "Feature drift, mean", "how far a fixed batch moves from one measurement to the next"),
+    CurveKind("drift/max", "Feature drift, largest", "the image of the fixed batch that moves most"),
+    CurveKind(
+        "bank/staleness",
+        "Staleness of the memory",
+        "distance of stored embeddings to fresh ones of the same images; dashed: had they not been realigned",
+        beside="bank/staleness_unadapted",
+    ),
+)
+
+
+FEW_EPOCHS = 12
+LOSS_CHANGES = (
+    "; where the memory starts, every image meets more negatives than its batch holds, and harder ones, so the loss "
+    "may jump and then rise while Recall rises: compare it with neither the epochs before nor training without memory"
+)
+
+
+def curve_charts(section: Section, kinds: Iterable[CurveKind], *, at: Condition) -> list[Chart]:
+    """Draw each metric over epochs: the mean over seeds, and a band of one standard deviation around it.
+
+    A vertical line marks where the memory starts, if it starts after a while and in all runs at once.
+    """
+    start = section.memory_start(at)
+    histories = {name: [run.history() for run in section.of(name, at) if run.is_complete] for name in section.names}
+    charts = []
+    for kind in kinds:
+        figure = _empty("epoch", "")
+        figure.update_yaxes(ticksuffix="%" if kind.percent else "")
+        for name, look in looks(section.names, section.baseline, section.ceilings).items():
+            _add_curve(figure, kind, histories[name], name=name, look=look)
+        if figure.data:
+            last = max(trace.x[-1] for trace in figure.data)
+            figure.update_xaxes(dtick=1 if last <= FEW_EPOCHS else None)  # there is no epoch 1.5
+            caption = kind.caption
+            if start is not None and start < last:
+                _mark_start(figure, start)
+                caption += LOSS_CHANGES if kind.follows_memory else ""
+            charts.append(Chart(kind.title, caption, figure))
+    return charts
+
+
+def _mark_start(figure: go.Figure, start: float) -> None:
+    """Draw a line at the end of the last epoch without memory; a curve's point stands at the end of its epoch, too."""
+    figure.add_vline(x=start, line={"color": QUIET, "width": 1, "dash": "dash"}, layer="below")
+    figure.add_annotation(
+        x=start, y=1, yref="paper", xanchor="left", yanchor="bottom", text="memory starts", showarrow=False,
+        font={"size": 11},
+    )  # fmt: skip
+    figure.update_layout(margin_t=22)  # room for the label
+
+
+def _add_curve(
+    figure: go.Figure, kind: CurveKind, histories: Sequence[Mapping[str, Curve]], *, name: str, look: Look
+) -> None:
+    scale = 100 if kind.percent else 1
+    epochs, spreads = _over_seeds([history[kind.key] for history in histories if kind.key in history])
+    if not epochs:
+        return
+    means = [scale * spread.mean for spread in spreads]
+    if all(spread.std is not None for spread in spreads):
+        widths = [scale * (spread.std or 0) for spread in spreads]
+        figure.add_traces(_band(epochs, means, widths, name=name, look=look))
+    figure.add_trace(_line(epochs, means, name=name, look=look))
+    if kind.beside:
+        epochs, spreads = _over_seeds([history[kind.beside] for history in histories if kind.beside in history])
+        if epochs:
+            means = [scale * spread.mean for spread in spreads]
+            figure.add_trace(_line(epochs, means, name=f"{name}, not realigned", look=look, dashed=True))
+
+
+def _over_seeds(curves: Sequence[Curve]) -> tuple[list[int], list[Spread]]:
+    epochs = sorted({epoch for curve in curves for epoch in curve})
+    spreads = [Spread.of([curve[epoch] for curve in curves if epoch in curve]) for epoch in epochs]
+    # Files count epochs from 0; a reader's first epoch is 1.
+    return [epoch + 1 for epoch in epochs], [spread for spread in spreads if spread is not None]
+
+
+def _line(x: Sequence[Any], y: Sequence[float], *, name: str, look: Look, dashed: bool = False) -> go.Scatter:
+    return go.Scatter(
+        x=x,
+        y=y,
+        name=_text(name),
+        legendgroup=_text(name),
+        showlegend=not dashed,
+        mode="lines" if dashed else "lines+markers",
+        line={"color": look.color, "width": 1.5 if dashed else 2, "dash": "dot" if dashed else "solid"},
+        marker={"symbol": look.marker, "size": 6},
+        hovertemplate="%{y:.4~g}",
+    )
+
+
+def _band(x: Sequence[Any], means: Sequence[float], widths: Sequence[float], *, name: str, look: Look) -> list[Any]:
+    shared: dict[str, Any] = {
+        "x": x, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
+        "legendgroup": _text(name),
+    }  # fmt: skip
+    pairs = list(zip(means, widths, strict=True))
+    low = go.Scatter(y=[mean - width for mean, width in pairs], **shared)
+    high = go.Scatter(y=[mean + width for mean, width in pairs], fill="tonexty", fillcolor=look.band(), **shared)
+    return [low, high]
+
+
+def seeds_chart(section: Section, *, at: Condition) -> Chart | None:
+    """Draw the deciding value of every run: one small mark a seed, one large mark for the mean."""
+    column, figure = section.column, _empty(f"{section.column.title}, %", "")
+    for name, look in looks(section.names, section.baseline, section.ceilings).items():
+        values = section.values(name, column, at=at)
+        if not values:
+            continue
+        label = _text(name)
+        y, spread = [label] * len(values), Spread.of(values.values())
+        small = {"color": look.color, "size": 8, "opacity": 0.55, "symbol": "circle"}
+        text = [f"seed {seed}" for seed in values]
+        points = [100 * value for value in values.values()]
+        hover = "%{x:.2f} (%{text})"
+        figure.add_scatter(x=points, y=y, text=text, mode="markers", marker=small, name=label, hovertemplate=hover)
+        if spread is not None:
+            bar = {"color": look.color, "size": 22, "symbol": "line-ns", "line": {"width": 3, "color": look.color}}
+            figure.add_scatter(
+                x=[100 * spread.mean], y=[label], mode="markers", marker=bar, name=label, hovertemplate="mean %{x:.2f}"
+            )
+    figure.update_xaxes(showgrid=True)
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    figure.update_layout(showlegend=False, hovermode="closest", height=90 + 38 * len(section.names))
+    caption = "every dot is one seed, the bar their mean; variants overlap where the noise is as large as the effect"
+    return Chart(f"{column.title} seed by seed", caption, figure) if figure.data else None
+
+
+def grid_charts(section: Section) -> list[Chart]:
+    """Draw the deciding value over batch size and over memory size, wherever the grid has more than one of them."""
+    batches = list(dict.fromkeys(at.batch_size for at in section.conditions))
+    memories = list(dict.fromkeys(at.memory for at in section.conditions if at.memory is not None))
+    charts = []
+    if len(batches) > 1:
+        fixed_memories: list[float | None] = [*sorted(memories)] or [None]
+        for memory in fixed_memories:
+            points = [at for at in section.conditions if at.memory == memory]
+            fixed = f" · memory {show_memory(memory)}" if memory is not None and len(memories) > 1 else ""
+            charts.append(_grid_chart(section, points, axis="batch size", fixed=fixed))
+    if len(memories) > 1:
+        for batch in batches:
+            points = [at for at in section.conditions if at.batch_size == batch and at.memory is not None]
+            fixed = f" · batch {batch}" if len(batches) > 1 else ""
+            charts.append(_grid_chart(section, points, axis="memory size", fixed=fixed))
+    return [chart for chart in charts if chart is not None]
+
+
+def _grid_chart(section: Section, points: Sequence[Condition], *, axis: str, fixed: str) -> Chart | None:
+    if len(points) < 2:
+        return None
+    column: Column = section.column
+    figure = _empty(axis, f"{column.title}, %")
+    for name, look in looks(section.names, section.baseline, section.ceilings).items():
+        spreads = [Spread.of(section.values(name, column, at=at).values()) for at in points]
+        found = [(_tick(at, axis), spread) for at, spread in zip(points, spreads, strict=True) if spread is not None]
+        if found:
+            line = _line([x for x, _ in found], [100 * s.mean for _, s in found], name=name, look=look)
+            if any(spread.std is not None for _, spread in found):
+                line.error_y = {"array": [100 * (s.std or 0) for _, s in found], "thickness": 1.2, "width": 3}
+            figure.add_trace(line)
+    ticks = [_tick(at, axis) for at in points]
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=ticks)
+    caption = "mean over seeds; the bars are one standard deviation"
+    return Chart(f"{column.title} over {axis}{fixed}", caption, figure) if figure.data else None
+
+
+def _tick(at: Condition, axis: str) -> str:
+    return str(at.batch_size) if axis == "batch size" else show_memory(at.memory or 0)
+
+
+def _empty(x: str, y: str) -> go.Figure:
+    layout = {
+        "template": {}, "height": 340, "margin": {"l": 44, "r": 12, "t": 12, "b": 40}, "hovermode": "x unified",
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
+        "legend": {"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "font": {"size": 12}},
+        "xaxis": {"title": {"text": x, "standoff": 8}, "automargin": True, "zeroline": False, "showgrid": False},
+        "yaxis": {"title": {"text": y, "standoff": 8}, "automargin": True, "zeroline": False},
+    }  # fmt: skip
+    return go.Figure(layout=layout)
+
+
+def _text(name: str) -> str:
+    """Plotly reads a little HTML in its labels; a name is not HTML."""
+    return html.escape(name, quote=False)

@@ -1,0 +1,184 @@
+"""Puts a comparison into one HTML file that needs nothing else."""
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from plotly.offline import get_plotlyjs
+
+from adaptive_memory_bank.lab.compare.comparison import Comparison, Condition, Section
+from adaptive_memory_bank.lab.compare.report.configurations import configurations
+from adaptive_memory_bank.lab.compare.report.figures import (
+    MOVEMENT,
+    QUALITY,
+    Chart,
+    curve_charts,
+    grid_charts,
+    seeds_chart,
+)
+from adaptive_memory_bank.lab.compare.report.mistakes import Gallery, galleries
+from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS, Difference, paired_differences
+from adaptive_memory_bank.lab.compare.table import Table, tables
+from adaptive_memory_bank.lab.compare.verdict import verdict
+
+_HERE = Path(__file__).parent
+SHOWN_SEEDS = 5
+
+
+@dataclass(frozen=True)
+class _DifferenceRow:
+    name: str
+    mean: str
+    interval: str
+    each: str
+    judged: str
+    is_ceiling: bool
+
+
+@dataclass(frozen=True)
+class _Differences:
+    title: str
+    rows: tuple[_DifferenceRow, ...]
+
+
+@dataclass(frozen=True)
+class _Close:
+    """One condition seen closely: differences and curves."""
+
+    title: str
+    differences: _Differences | None
+    seeds: Chart | None
+    quality: list[Chart]
+    movement: list[Chart]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A section of the comparison with everything the template shows of it."""
+
+    section: Section
+    verdict: str
+    tables: list[Table]
+    differences: _Differences | None
+    """Averaged over the grid; None where there is a single condition."""
+    grid: list[Chart]
+    close: list[_Close]
+    galleries: list[Gallery]
+    notes: list[str]
+
+
+def write_report(comparison: Comparison, path: Path) -> Path:
+    """Write the report of a comparison to a file and return its path."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["code"] = _code
+    environment.filters["chart"] = charts = _Charts()
+    parts = [_part(section) for section in comparison.sections]
+    page = environment.get_template("report.html.j2").render(
+        comparison=comparison,
+        parts=parts,
+        configurations=configurations(comparison.runs),
+        written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        incomplete=[run for run in comparison.runs if not run.is_complete],
+        style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),
+        script=Markup((_HERE / "report.js").read_text(encoding="utf-8")),
+        plotly=Markup(get_plotlyjs()),
+        charts=charts,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _part(section: Section) -> _Part:
+    is_grid = len(section.conditions) > 1
+    return _Part(
+        section=section,
+        verdict=verdict(section),
+        tables=tables(section),
+        differences=_differences(section, None) if is_grid else None,
+        grid=grid_charts(section),
+        close=[_close(section, at, title=str(at) if is_grid else "") for at in section.conditions],
+        galleries=galleries(section),
+        notes=_notes(section),
+    )
+
+
+def _close(section: Section, at: Condition, *, title: str) -> _Close:
+    return _Close(
+        title=title,
+        differences=_differences(section, at),
+        seeds=seeds_chart(section, at=at),
+        quality=curve_charts(section, QUALITY, at=at),
+        movement=curve_charts(section, MOVEMENT, at=at),
+    )
+
+
+def _differences(section: Section, at: Condition | None) -> _Differences | None:
+    rows = tuple(_difference_row(section, difference) for difference in paired_differences(section, at=at))
+    return _Differences("averaged over the grid" if at is None else str(at), rows) if rows else None
+
+
+def _difference_row(section: Section, difference: Difference) -> _DifferenceRow:
+    column, known = section.column, difference.is_judged
+    enough = difference.seeds >= FEWEST_SEEDS
+    judged = "within the noise" if known else "noise unknown" if enough else "too few seeds"
+    if difference.is_beyond_noise:
+        judged = "better" if difference.mean > 0 else "worse"
+    ends = [column.show_difference(end, unit=False) for end in (difference.low, difference.high)] if known else []
+    each = [column.show_difference(value, unit=False) for value in difference.values]
+    return _DifferenceRow(
+        name=difference.name,
+        mean=column.show_difference(difference.mean, unit=False),
+        interval=" to ".join(ends) or "-",
+        each=", ".join(each[:SHOWN_SEEDS]) + (", …" if len(each) > SHOWN_SEEDS else ""),
+        judged=judged,
+        is_ceiling=difference.name in section.ceilings,
+    )
+
+
+_CHOSEN = {
+    "validation": "The epoch was chosen on training classes held out for validation.",
+    "evaluation": "The epoch was chosen on the evaluation set itself, as the paper did: these values are optimistic.",
+    "last": "The values are those of the last epoch.",
+}
+
+
+_CEILING = (
+    "Below the line, `{0}`: a plain memory that is re-embedded every few steps, whatever that costs. It is not a rival "
+    "but what perfect freshness would give. Where its gain over plain memory is beyond the noise, the table shows the "
+    "share of that way that each memory goes."
+)
+
+
+def _notes(section: Section) -> list[str]:
+    chosen = dict.fromkeys(str(run.details.get("chosen_on")) for run in section.runs if run.is_complete)
+    notes = [_CHOSEN[name] for name in chosen if name in _CHOSEN]
+    return notes + ([_CEILING.format(section.ceilings[0])] if section.ceilings else [])
+
+
+class _Charts:
+    """Gives every chart a number in the page and keeps the figures for the script."""
+
+    def __init__(self) -> None:
+        self._figures: list[dict[str, Any]] = []
+
+    def __call__(self, chart: Chart) -> int:
+        self._figures.append(json.loads(chart.figure.to_json()))
+        return len(self._figures) - 1
+
+    def __html__(self) -> str:
+        """The figures as JSON that cannot end the script element it stands in."""
+        text = json.dumps(self._figures, separators=(",", ":"))
+        return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _code(text: str) -> Markup:
+    """Escape a sentence and set what stands in backticks as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))

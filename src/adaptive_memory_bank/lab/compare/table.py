@@ -1,0 +1,197 @@
+"""The table at the end of a comparison: mean and standard deviation over seeds, best in bold."""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from adaptive_memory_bank.lab.compare.ceiling import shares_of_the_way, show_share
+from adaptive_memory_bank.lab.compare.comparison import Comparison, Condition, Section
+from adaptive_memory_bank.lab.compare.statistics import Spread
+from adaptive_memory_bank.lab.compare.verdict import verdict
+from adaptive_memory_bank.lab.runs.metrics import STEP_TIME, Column
+
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry: its text, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings and rows of one condition; renderers decide what bold looks like.
+
+    Attributes:
+        title: Setting and condition.
+        headings: Of the columns.
+        rows: What is compared.
+        ceilings: Rows that stand apart, below a rule: what a memory that is kept fresh at any cost would give.
+    """
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    ceilings: tuple[tuple[Cell, ...], ...] = ()
+
+
+def tables(section: Section) -> list[Table]:
+    """Make one table for every condition of a section."""
+    return [_table(section, at) for at in section.conditions]
+
+
+def _table(section: Section, at: Condition) -> Table:
+    names = [name for name in section.names if section.of(name, at)]
+    columns: list[tuple[str, Sequence[Cell]]] = [(_first_heading(section), [Cell(printable(name)) for name in names])]
+    for column in section.columns:
+        if column is STEP_TIME:
+            columns.append(
+                (
+                    f"ms per step (x {section.baseline})" if section.baseline else "ms per step",
+                    _times(section, names, at=at),
+                )
+            )
+        else:
+            columns.append((column.title + (" %" if column.percent else ""), _cells(section, column, names, at=at)))
+    shares = shares_of_the_way(section, at=at)
+    if shares:
+        way = [Cell(show_share(shares[name]) if name in shares else MISSING) for name in names]
+        columns.insert(2, (f"of the way to {printable(section.ceilings[0])}", way))
+    if any(_differs(section, name, at) for name in names):
+        last = _cells(section, section.column, names, at=at, pick="last")
+        columns.insert(2, ("last epoch %", last))
+    if section.published:
+        said = [section.published.get(name) for name in names]
+        columns.append(("published %", [Cell(MISSING if value is None else f"{value:.2f}") for value in said]))
+    columns.append(("seeds", [Cell(_seeds(section, name, at)) for name in names]))
+    title = ": ".join(filter(None, (section.title, section.describe(at))))
+    rows = tuple(zip(*(cells for _, cells in columns), strict=True))
+    compared = sum(name not in section.ceilings for name in names)  # ceilings come last
+    return Table(printable(title), tuple(heading for heading, _ in columns), rows[:compared], rows[compared:])
+
+
+def _first_heading(section: Section) -> str:
+    return "adapter" if all(run.name == run.adapter for run in section.runs) else "variant"
+
+
+def _cells(
+    section: Section, column: Column, names: Sequence[str], *, at: Condition, pick: str = "chosen"
+) -> list[Cell]:
+    spreads = [Spread.of(section.values(name, column, at=at, pick=pick).values()) for name in names]
+    # Bold what reads as the best: equal after rounding is equal. A ceiling does not compete.
+    shown = [
+        None if spread is None or name in section.ceilings else float(column.show(spread.mean))
+        for name, spread in zip(names, spreads, strict=True)
+    ]
+    best = _best(column, [value for value in shown if value is not None])
+    return [
+        Cell(show_spread(spread, column), value is not None and value == best)
+        for spread, value in zip(spreads, shown, strict=True)
+    ]
+
+
+def _best(column: Column, values: Sequence[float]) -> float | None:
+    if column.higher_is_better is None or len(values) < 2:
+        return None
+    return max(values) if column.higher_is_better else min(values)
+
+
+def show_spread(spread: Spread | None, column: Column) -> str:
+    """Write "mean ± std", or the value alone where there is one seed."""
+    if spread is None:
+        return MISSING
+    mean = column.show(spread.mean)
+    return mean if spread.std is None else f"{mean} ± {column.show(spread.std)}"
+
+
+def _times(section: Section, names: Sequence[str], *, at: Condition) -> list[Cell]:
+    base = {} if section.baseline is None else section.values(section.baseline, STEP_TIME, at=at)
+    cells = []
+    for name in names:
+        times = section.values(name, STEP_TIME, at=at)
+        ratio = Spread.of([times[seed] / base[seed] for seed in times if seed in base])
+        cells.append(Cell(f"{fmean(times.values()):.1f}{_show_ratio(ratio)}" if times else MISSING))
+    return cells
+
+
+def _show_ratio(ratio: Spread | None) -> str:
+    if ratio is None:
+        return ""
+    return f" (x{ratio.mean:.2f}" + (")" if ratio.std is None else f" ± {ratio.std:.2f})")
+
+
+def _differs(section: Section, name: str, at: Condition) -> bool:
+    chosen = section.values(name, section.column, at=at)
+    return chosen != section.values(name, section.column, at=at, pick="last")
+
+
+def _seeds(section: Section, name: str, at: Condition) -> str:
+    runs = section.of(name, at)
+    done = sum(run.is_complete for run in runs)
+    return str(done) if done == len(runs) else f"{done} of {len(runs)}"
+
+
+def render_table(table: Table, *, color: bool) -> str:
+    """Lay a table out in a fixed-width font.
+
+    Args:
+        table: What to show.
+        color: Whether to write ANSI codes for bold; without them the best value carries a star.
+    """
+    rows = (*table.rows, *table.ceilings)
+    texts = [[cell.text + ("" if color or not cell.best else "*") for cell in row] for row in rows]
+    widths = [max(map(_width, column)) for column in zip(table.headings, *texts, strict=True)]
+    rule = "  ".join("-" * width for width in widths)
+    lines = [
+        _line(row, widths, [color and cell.best for cell in cells]) for row, cells in zip(texts, rows, strict=True)
+    ]
+    if table.ceilings:
+        lines.insert(len(table.rows), rule)
+    return "\n".join([table.title, _line(table.headings, widths), rule, *lines])
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], bold: Sequence[bool] | None = None) -> str:
+    parts = []
+    for index, (text, width) in enumerate(zip(texts, widths, strict=True)):
+        space = " " * (width - _width(text))
+        shown = f"{BOLD}{text}{PLAIN}" if bold and bold[index] else text
+        parts.append(shown + space if index == 0 else space + shown)
+    return "  ".join(parts).rstrip()
+
+
+def _width(text: str) -> int:
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
+
+
+def printable(text: str) -> str:
+    r"""Replace control characters: a name must not move the cursor or colour the terminal.
+
+    Example:
+        >>> printable("a\x1b[31mb")
+        'a?[31mb'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def summary(comparison: Comparison, *, color: bool = False) -> str:
+    """Write everything a terminal shows at the end: tables, verdicts, failed runs."""
+    blocks = []
+    for section in comparison.sections:
+        blocks += [render_table(table, color=color) for table in tables(section)]
+        blocks.append(printable(verdict(section)))
+    failed = [run for run in comparison.runs if not run.is_complete]
+    if failed:
+        lines = [f"  {run.folder.name}: {run.status}{_reason(run.details.get('error'))}" for run in failed]
+        blocks.append("\n".join([f"{len(failed)} of {len(comparison.runs)} runs are not complete:", *lines]))
+    return "\n\n".join(blocks)
+
+
+def _reason(error: object) -> str:
+    lines = str(error or "").strip().splitlines()
+    return f" ({printable(lines[-1])})" if lines else ""

@@ -1,0 +1,101 @@
+"""A process that runs one training after another: the libraries are imported once, not once a run.
+
+It reads one JSON object a line from standard input (`task`, `config`, `folder`), trains, and answers with one JSON
+object a line (`status`, `error`). What the training prints goes to `log.txt` in the folder of the run. When standard
+input ends while it trains, whoever started it is gone: it stops as after Ctrl-C, with a checkpoint.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+LOG_FILE = "log.txt"
+
+
+def main() -> None:
+    """Answer jobs until there are no more."""
+    jobs: queue.Queue[str | None] = queue.Queue()
+    busy = threading.Event()
+    threading.Thread(target=_listen, args=(jobs, busy), daemon=True).start()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # between two runs; nobody is left to listen
+        _answer_all(jobs, busy, answers)
+        answers.close()
+
+
+def _answer_all(jobs: "queue.Queue[str | None]", busy: threading.Event, answers: TextIO) -> None:
+    from adaptive_memory_bank.lab.training.allocator import keep_freed_memory
+    from adaptive_memory_bank.lab.training.retrieval import task as retrieval  # noqa: F401  while the first job is on its way
+
+    keep_freed_memory()
+    while (line := jobs.get()) is not None:
+        busy.set()
+        answer = run_job(json.loads(line))
+        busy.clear()
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _listen(jobs: "queue.Queue[str | None]", busy: threading.Event) -> None:
+    for line in sys.stdin:
+        jobs.put(line)
+    jobs.put(None)
+    if busy.is_set():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def run_job(job: dict[str, Any]) -> dict[str, Any]:
+    """Train once; a run that fails says why in its `result.json` and in the answer, and nothing is raised."""
+    folder = Path(job["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with _printing_to(folder / LOG_FILE):
+        try:
+            result = _train(job)
+            return {"status": result["status"], "error": None}
+        except KeyboardInterrupt:
+            return {"status": "interrupted", "error": None}
+        except Exception as error:  # whatever it is, the other runs go on
+            traceback.print_exc()
+            return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+
+
+def _train(job: dict[str, Any]) -> dict[str, Any]:
+    from adaptive_memory_bank.lab.runs.config import MocoConfig, RetrievalConfig
+
+    trainer = importlib.import_module(f"adaptive_memory_bank.lab.training.{job['task']}.task")
+    kind: type[Any] = MocoConfig if job["task"] == "moco" else RetrievalConfig
+    options: dict[str, Any] = {key: tuple(value) if key == "jitter" else value for key, value in job["config"].items()}
+    result: dict[str, Any] = trainer.run(kind(**options))
+    return result
+
+
+@contextlib.contextmanager
+def _printing_to(path: Path) -> Iterator[None]:
+    """Send everything that is printed, by libraries and child processes too, to the end of a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = [os.dup(number) for number in (1, 2)]
+    with path.open("a", encoding="utf-8") as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, saved in zip((1, 2), before, strict=True):
+            os.dup2(saved, number)
+            os.close(saved)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""MoCo v2's views of small colour images as batched tensor operations.
+
+The same augmentation as lightly's `MoCoV2Transform(gaussian_blur=0)` (random resized crop, flip, colour jitter in
+random order, gray), with the same distributions, for images in memory: on a CPU the PIL version takes longer than
+a small model's whole step. Differences: crops keep fractions of a pixel and are not rounded to bytes in between.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adaptive_memory_bank.lab.data import colour
+from adaptive_memory_bank.lab.data.parts import Part
+from adaptive_memory_bank.lab.data.randomness import Stream
+from adaptive_memory_bank.lab.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Transform, normalize
+
+CROP_TRIES = 10  # as torchvision's RandomResizedCrop
+
+
+class ColourView(Transform):
+    """One MoCo v2 view of every image of a batch; `Views(ColourView(...))` makes two.
+
+    Args:
+        image_size: Side of the result.
+        min_scale: Least share of the area that a crop keeps.
+        jitter: Strengths of brightness, contrast, saturation and hue.
+        jitter_probability: Of the jitter as a whole.
+        gray_probability: Of losing all colour.
+        flip_probability: Of a mirror image; 0 where left and right differ (digits).
+        mean: Per channel, to subtract after scaling to [0, 1].
+        std: Per channel, to divide by.
+    """
+
+    def __init__(
+        self,
+        image_size: int = 32,
+        *,
+        min_scale: float = 0.2,
+        jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1),
+        jitter_probability: float = 0.8,
+        gray_probability: float = 0.2,
+        flip_probability: float = 0.5,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+    ) -> None:
+        self.image_size, self.min_scale, self.jitter = image_size, min_scale, jitter
+        self.jitter_probability, self.gray_probability = jitter_probability, gray_probability
+        self.flip_probability = flip_probability
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    def __call__(self, part: Part, indices: Tensor, stream: Stream) -> Tensor:
+        """See `Transform`."""
+        draws = stream.uniform(indices, 2 * CROP_TRIES + 13)
+        crops, colours = draws[:, : 2 * CROP_TRIES + 3], draws[:, 2 * CROP_TRIES + 3 :]
+        images = self._crop(part.pixels(indices).float().div_(255), crops)
+        if images.shape[1] == 3:
+            images = self._recolour(images, colours)
+        return normalize(images, self.mean, self.std)
+
+    def _crop(self, images: Tensor, draws: Tensor) -> Tensor:
+        """Random resized crop, mirrored or not, as one bilinear sampling."""
+        share = crop_boxes(images.shape[2], images.shape[3], self.min_scale, draws[:, :-1])  # centre and size
+        mirror = torch.where(draws[:, -1] < self.flip_probability, -1.0, 1.0)
+        zero = torch.zeros_like(mirror)
+        x, y, width, height = share.unbind(1)
+        rows = [width * mirror, zero, 2 * x - 1, zero, height, 2 * y - 1]
+        theta = torch.stack(rows, dim=1).view(-1, 2, 3)
+        size = [len(images), images.shape[1], self.image_size, self.image_size]
+        grid = F.affine_grid(theta, size, align_corners=False)
+        return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+    def _recolour(self, images: Tensor, draws: Tensor) -> Tensor:
+        """Colour jitter in an order of each image's own, then gray."""
+        factors, keys = draws[:, :4] * 2 - 1, draws[:, 4:8]
+        order = torch.argsort(keys, dim=1)  # (B, 4): which operation comes first, second, ...
+        order[draws[:, 8] >= self.jitter_probability] = -1
+        for place in range(4):
+            for number, (operation, strength) in enumerate(zip(colour.OPERATIONS, self.jitter, strict=True)):
+                chosen = (order[:, place] == number).nonzero()[:, 0]
+                amount = factors[chosen, number] * strength
+                images[chosen] = operation(images[chosen], amount)
+        gray = (draws[:, 9] < self.gray_probability).nonzero()[:, 0]
+        images[gray] = colour.gray(images[gray]).expand(-1, 3, -1, -1)
+        return images
+
+
+def crop_boxes(height: int | Tensor, width: int | Tensor, min_scale: float, draws: Tensor) -> Tensor:
+    """(B, 4) centre x, centre y, width, height, as shares of the image, as torchvision's `RandomResizedCrop` draws.
+
+    Args:
+        height: Of the image; (B, 1) where images differ.
+        width: Of the image; (B, 1) where images differ.
+        min_scale: Least share of the area.
+        draws: (B, 2 * tries + 2) uniform numbers.
+    """
+    tries = (draws.shape[1] - 2) // 2
+    area = draws[:, :tries] * (1 - min_scale) + min_scale
+    log_ratio = (draws[:, tries : 2 * tries] * 2 - 1) * math.log(4 / 3)
+    root = (
+        torch.sqrt(area * torch.exp(log_ratio) * height / width),
+        torch.sqrt(area / torch.exp(log_ratio) * width / height),
+    )
+    w, h = root
+    fits = (w <= 1) & (h <= 1)
+    # The first try that fits; if none does, the whole image.
+    first = torch.where(fits.any(1), fits.int().argmax(1), 0)[:, None]
+    w, h = (torch.where(fits.any(1), side.gather(1, first)[:, 0], 1.0) for side in (w, h))
+    x = w / 2 + draws[:, -2] * (1 - w)
+    y = h / 2 + draws[:, -1] * (1 - h)
+    return torch.stack([x, y, w, h], dim=1)

@@ -1,0 +1,38 @@
+"""The table that `amb datasets` prints."""
+
+from pathlib import Path
+
+from adaptive_memory_bank.lab.data.registry import SOURCES, default_root
+from adaptive_memory_bank.lab.data.source import Source
+
+HEADING = ("name", "images", "classes", "split", "metrics", "looks in")
+
+
+def datasets_table(root: str | Path | None = None) -> str:
+    """Every dataset with its size, split, metrics and the place it is looked for ("found" or "not there").
+
+    Args:
+        root: As for `load_dataset`.
+    """
+    place = default_root() if root is None else Path(root)
+    rows = [HEADING, *(_row(source, place) for source in SOURCES.values())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
+    rule = tuple("-" * width for width in widths)
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    head, *body = lines
+    return "\n".join([head, "  ".join(rule), *body])
+
+
+def _row(source: Source, root: Path) -> tuple[str, ...]:
+    name = f"{source.name}:PATH" if source.takes_path else source.name
+    return (name, source.images, source.classes, source.split, source.metrics, _where(source, root))
+
+
+def _where(source: Source, root: Path) -> str:
+    if source.takes_path:
+        return "PATH"
+    if not source.folders:
+        return "built in"
+    places = [root.expanduser() / folder for folder in source.folders]
+    found = next((place for place in places if place.is_dir()), None)
+    return f"{found} (found)" if found else f"{places[0]} (not there)"

@@ -1,0 +1,44 @@
+"""Encoders of the MoCo trainer: lightly's ResNets with a CIFAR stem, and their heads."""
+
+from typing import cast
+
+from lightly.models import ResNetGenerator
+from lightly.models.modules.heads import MoCoProjectionHead
+from torch import Tensor, nn
+
+from adaptive_memory_bank.lab.models.split_batch_norm import group_neighbours
+from adaptive_memory_bank.lab.runs.config import MocoConfig
+
+RESNETS = ("resnet-9", "resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152")
+
+
+class Backbone(nn.Module):
+    """A lightly ResNet (3x3 stem, no max-pool, split batch norm) up to its pooled features, for any image size.
+
+    Args:
+        name: One of `RESNETS`.
+        width: Multiplier of the channels.
+        splits: Groups of split batch norm; 0: plain batch norm.
+    """
+
+    def __init__(self, name: str, width: float, splits: int) -> None:
+        super().__init__()
+        if name not in RESNETS:
+            raise ValueError(f"`model` must be one of {', '.join(RESNETS)}, got {name!r}.")
+        resnet = ResNetGenerator(name, width=width, num_splits=splits)
+        group_neighbours(resnet)
+        self.features = int(resnet.linear.in_features)
+        self.stem = nn.Sequential(resnet.conv1, resnet.bn1, nn.ReLU(inplace=True))
+        self.layers = nn.Sequential(resnet.layer1, resnet.layer2, resnet.layer3, resnet.layer4)
+        self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (B, features) of images (B, 1 or 3, H, W)."""
+        return cast("Tensor", self.pool(self.layers(self.stem(images.expand(-1, 3, -1, -1)))))
+
+
+def make_head(config: MocoConfig, features: int) -> nn.Module:
+    """From features to queries and keys."""
+    if config.head == "linear":
+        return nn.Linear(features, config.embedding_dim)
+    return cast("nn.Module", MoCoProjectionHead(features, features, config.embedding_dim))

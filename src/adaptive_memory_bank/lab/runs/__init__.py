@@ -1,0 +1,1 @@
+"""The run folder, declared once: configuration, result, checkpoints, metrics."""

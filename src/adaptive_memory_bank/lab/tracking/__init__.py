@@ -1,0 +1,1 @@
+"""Weights & Biases: logging, dashboard, upload."""

@@ -1,0 +1,1 @@
+"""The task `moco`: momentum contrast."""

@@ -1,0 +1,109 @@
+"""Stored rows embedded again as they were made: same images, same augmentation, same batch, same mode."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from adaptive_memory_bank.lab.data import Part
+from adaptive_memory_bank.lab.data.loader import fetch
+from adaptive_memory_bank.lab.data.randomness import Stream
+from adaptive_memory_bank.lab.data.sampler import BatchPlan
+from adaptive_memory_bank.lab.data.transforms import Transform
+from adaptive_memory_bank.lab.runs.checkpoints import random_state, set_random_state
+from adaptive_memory_bank.lab.training.scores import gather_interleaved
+from adaptive_memory_bank.lab.training.step import TrainingModule
+
+
+class PastBatches(Dataset[Tensor]):
+    """The augmented images of every batch of a run, of all epochs and processes, by the batch's number.
+
+    Args:
+        part: The images.
+        transform: The augmentation.
+        plan: Knows which images a batch had.
+        seed: Of the augmentation.
+    """
+
+    def __init__(self, part: Part, transform: Transform, plan: BatchPlan, seed: int) -> None:
+        self.part, self.transform, self.plan, self.seed = part, transform, plan, seed
+
+    def __getitem__(self, number: int) -> Tensor:
+        epoch, indices = self.plan.find(number)
+        return self.transform(self.part, indices, Stream(self.seed, epoch))
+
+
+def sample_slots(module: TrainingModule, rows: int) -> Tensor:
+    """Slots of about so many stored rows: all that are left of some batches, evenly spread over their ages."""
+    batch_size = module.config.batch_size
+    numbers = _stored(module) // batch_size
+    by_age = torch.unique(numbers)
+    count = min(len(by_age), max(1, round(rows / batch_size)))
+    middles = (torch.arange(count) + 0.5) * len(by_age) / count  # of `count` equal stretches of age
+    return torch.isin(numbers, by_age[middles.long()]).nonzero()[:, 0]
+
+
+def embed_again(module: TrainingModule, slots: Tensor) -> Tensor:
+    """Rows (n, dim) of stored slots as the encoder of now would make them, in the batches they came in.
+
+    With an encoder that has not moved these are the stored rows. Modes are those of the training step, so batch norm
+    normalises by the batch; running averages, all other buffers and the random generators stay as they are.
+    """
+    batch_size = module.config.batch_size
+    sources = _stored(module)[slots]
+    numbers, which = torch.unique(sources // batch_size, return_inverse=True)
+    return _embed_batches(module, numbers.tolist())[which, sources % batch_size]
+
+
+def refresh(module: TrainingModule) -> None:
+    """Replace every row of the bank by what the encoder of now makes of its image."""
+    assert module.bank is not None
+    if len(module.bank):
+        module.bank.replace(embed_again(module, torch.arange(len(module.bank))))
+
+
+def _stored(module: TrainingModule) -> Tensor:
+    """The sources of all stored rows, (n,): number of the batch x batch size + position in it."""
+    assert module.sources is not None
+    return module.sources.images(torch.arange(len(module.sources.raw)))
+
+
+@torch.no_grad()
+def _embed_batches(module: TrainingModule, numbers: list[int]) -> Tensor:
+    """Rows (n, batch size, dim) of whole batches; each process embeds its share."""
+    trainer, config, data = module.trainer, module.config, module.data
+    mine = numbers[trainer.global_rank :: trainer.world_size]
+    past = PastBatches(data.train, data.train_transform, module.plan, config.seed)
+    workers = 0 if data.train.in_memory else config.num_workers
+    rows = []
+    with _same_generators():
+        for number, images in zip(mine, fetch(past, mine, workers=workers), strict=True):
+            with _same_buffers(*module.embedders), trainer.precision_plugin.train_step_context():
+                rows.append(module.embed_batch(images.to(module.device), number))
+    assert module.bank is not None
+    none = torch.empty(0, config.batch_size, module.bank.dim, device=module.device)  # fewer batches than processes
+    return gather_interleaved(torch.stack(rows) if rows else none, len(numbers))
+
+
+@contextmanager
+def _same_generators() -> Iterator[None]:
+    """Put the random generators back after: dropout draws from them."""
+    states = random_state()
+    try:
+        yield
+    finally:
+        set_random_state(states)
+
+
+@contextmanager
+def _same_buffers(*modules: nn.Module) -> Iterator[None]:
+    """Put running averages and every other buffer back after."""
+    buffers = [buffer for module in modules for buffer in module.buffers()]
+    before = [buffer.clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.copy_(value)

@@ -1,0 +1,1 @@
+"""The task `retrieval`: supervised-contrastive training with a memory."""

@@ -1,0 +1,241 @@
+"""`amb retrieval`: supervised-contrastive training with a memory that follows the encoder."""
+
+from typing import Any, cast
+
+import torch
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import SGD, AdamW, Optimizer
+
+from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.lab.data import Part, PKSampler
+from adaptive_memory_bank.lab.data.sampler import BatchPlan
+from adaptive_memory_bank.lab.models.encoder import (
+    Encoder,
+    build_encoder,
+    check_model,
+    check_weights_file,
+    check_weights_reachable,
+)
+from adaptive_memory_bank.lab.runs.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.option_checks import check_memory, check_retrieval, memory_rows
+from adaptive_memory_bank.lab.training.reembedding import refresh
+from adaptive_memory_bank.lab.training.retrieval.criteria import batch_criterion, check_loss, memory_criterion
+from adaptive_memory_bank.lab.training.scores import embed_part, evaluating, retrieval_scores, summary
+from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
+from adaptive_memory_bank.lab.training.train import Task, execute
+from adaptive_memory_bank.lab.training.training_data import retrieval_data
+from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
+from adaptive_memory_bank.lab.training.worst_queries import worst_queries
+
+
+def run(config: RetrievalConfig) -> dict[str, Any]:
+    """Train once and return the run's object of `results.json`.
+
+    Example:
+        >>> from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
+        >>> config = make_config(RetrievalConfig, "small", adapter="xbn", epochs=10)
+        >>> result = run(config)  # doctest: +SKIP
+        >>> result["best"]["best/recall@1"]  # doctest: +SKIP
+    """
+    return execute(config, build)
+
+
+def build(config: RetrievalConfig) -> Task[RetrievalConfig]:
+    """Everything a run needs; complains before anything is written or downloaded."""
+    check_retrieval(config)
+    check_loss(config)
+    check_model(config.model)
+    if config.weights is not None:
+        check_weights_file(config.weights)
+    elif config.pretrained:
+        check_weights_reachable(config.model)
+    _warn_of_idle_memory(config)
+    data = retrieval_data(config)
+    module = RetrievalModule(config, data)
+    headline = "val/recall@1"
+    chosen_by = headline if data.held_out is None else "holdout/recall@1"
+    return Task(
+        config,
+        module,
+        EvaluationMonitor(evaluate, every=config.eval_every, headline=headline, chosen_by=chosen_by),
+        memory_size=0 if module.bank is None else module.bank.size,
+        chosen_on="evaluation" if data.held_out is None else "validation",
+        query=data.source.query,
+        gallery=data.source.gallery,
+        idle_parameters=config.warmup_epochs > 0,
+    )
+
+
+class RetrievalModule(TrainingModule):
+    """Encoder, loss and memory of a retrieval run.
+
+    Args:
+        config: The options.
+        data: The images.
+    """
+
+    config: RetrievalConfig
+
+    def __init__(self, config: RetrievalConfig, data: TrainingData) -> None:
+        classes = len(data.source.train.class_names)
+        self._check_batch(config, data.train)
+        steps = len(_make_sampler(config, data.train, 0, config.devices * config.num_nodes))
+        start_after = round(config.memory_start * steps)
+        criterion, bank = self._make_criterion(config, data.train, classes, start_after)
+        super().__init__(config, data, bank)
+        self.first_use = config.warmup_epochs * steps + start_after  # the first step whose loss uses the memory
+        side = config.image_size or data.source.image_size
+        self.encoder: Encoder = build_encoder(config, gray=data.source.gray, image_size=side)
+        self.criterion = criterion
+        self.warmup_criterion = batch_criterion(config, classes) if config.warmup_epochs else None
+
+    @staticmethod
+    def _check_batch(config: RetrievalConfig, train: Part) -> None:
+        wanted = config.batch_size // config.images_per_class * config.devices * config.num_nodes
+        if train.num_classes < wanted:
+            raise ValueError(
+                f"`batch_size` must ask for no more classes than the {train.num_classes} there are to train on, "
+                f"got {config.batch_size} ({wanted} classes a step)."
+            )
+
+    @staticmethod
+    def _make_criterion(
+        config: RetrievalConfig, train: Part, classes: int, start_after: int
+    ) -> tuple[nn.Module, AdaptiveMemoryBank | None]:
+        if config.adapter == "none":
+            return batch_criterion(config, classes), None
+        processes = config.devices * config.num_nodes
+        rows = memory_rows(config.memory, len(train))
+        check_memory(rows, config.batch_size * processes)
+        return memory_criterion(config, classes, rows=rows, distributed=processes > 1, start_after=start_after)
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether this epoch trains the head alone."""
+        return self.current_epoch < self.config.warmup_epochs
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Re-embed a `fresh` memory, from the first step on that uses it."""
+        # Not within the step: its autocast would keep weights that were cast without gradient.
+        if self.config.adapter == "fresh":
+            used = self.current_epoch * len(self.plan) + batch_idx - self.first_use
+            if used >= 0 and used % self.config.fresh_every == 0:
+                refresh(self)
+
+    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor, number: int) -> Tensor:
+        """Contrast the batch with the memory; in the warm-up with itself, through a backbone that rests."""
+        if self.warming_up and self.warmup_criterion is not None:
+            with torch.no_grad():
+                features = self.encoder.backbone(images)
+            loss = self.warmup_criterion(self.encoder.embed(features), labels)
+            pairs = self.warmup_criterion.last_pairs
+        else:
+            rows = self.encoder(images)
+            loss = self.criterion(rows, labels)
+            pairs = cast("Any", self.criterion).last_pairs
+            if self.bank is not None:
+                self.remember(rows, number)
+        if pairs is not None:
+            self.last["train/pairs"] = float(pairs.positive + pairs.negative)
+        return cast("Tensor", loss)
+
+    def on_train_epoch_start(self) -> None:
+        """Let the backbone rest (batch norm included) while the head warms up."""
+        super().on_train_epoch_start()
+        self._set_modes()
+
+    def on_train_start(self) -> None:
+        """A run that is resumed in the warm-up enters it in mid-epoch."""
+        self._set_modes()
+
+    def _set_modes(self) -> None:
+        self.encoder.backbone.train(not self.warming_up)
+        if self.config.freeze_batch_norm:
+            for part in self.encoder.backbone.modules():
+                if isinstance(part, _BatchNorm):
+                    part.eval()
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Rows as the bank stores them."""
+        return cast("Tensor", self.encoder(images))
+
+    def embed_batch(self, images: Tensor, number: int) -> Tensor:
+        """Rows of a batch: the encoder is all there is to it."""
+        return self.embed(self.shaped(images))
+
+    @property
+    def embedders(self) -> tuple[nn.Module, ...]:
+        """The encoder."""
+        return (self.encoder,)
+
+    def make_sampler(self, rank: int, world_size: int) -> BatchPlan:
+        """P classes x K images, whole groups on every rank."""
+        return _make_sampler(self.config, self.data.train, rank, world_size)
+
+    def configure_optimizers(self) -> list[Optimizer]:
+        """AdamW for everything, SGD for the warm-up of the head."""
+        config = self.config
+        parameters = [*self.encoder.parameters(), *self.criterion.parameters()]
+        head = [*self.encoder.head.parameters(), *self.encoder.norm.parameters()]
+        main = AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay)
+        return [main, SGD(head, lr=config.warmup_lr)] if config.warmup_epochs else [main]
+
+    def active_optimizer(self) -> Any:
+        """SGD in the warm-up, AdamW after."""
+        optimizers = self.optimizers()
+        return optimizers[int(self.warming_up)] if isinstance(optimizers, list) else optimizers
+
+    def learning_rate(self, epoch: int) -> float:
+        """X `lr_gamma` every `lr_step` epochs."""
+        config = self.config
+        if epoch < config.warmup_epochs:
+            return config.warmup_lr
+        return float(config.lr * config.lr_gamma ** (epoch // config.lr_step))
+
+
+def _make_sampler(config: RetrievalConfig, train: Part, rank: int, world_size: int) -> PKSampler:
+    return PKSampler(
+        train.labels,
+        classes_per_batch=config.batch_size // config.images_per_class,
+        images_per_class=config.images_per_class,
+        seed=config.seed,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def _warn_of_idle_memory(config: RetrievalConfig) -> None:
+    epochs = config.epochs - config.warmup_epochs
+    if config.adapter != "none" and config.memory_start >= epochs:
+        rank_zero_warn(
+            f"The memory is never used: `memory_start` is {config.memory_start:g} epochs, and {epochs} of the run's "
+            f"{config.epochs} epochs follow the warm-up."
+        )
+
+
+def evaluate(module: RetrievalModule) -> Evaluation:
+    """Recall@k and MAP@R on the evaluation set, and on held-out classes if there are any."""
+    data, ks = module.data, module.data.source.ks
+    query, gallery = data.source.query, data.source.gallery
+    with evaluating(*module.embedders):
+        rows = _embed(module, query)
+        gallery_rows = None if gallery is None else _embed(module, gallery)
+        held_rows = None if data.held_out is None else _embed(module, data.held_out)
+    scores = retrieval_scores(rows, query, gallery_rows, gallery)
+    metrics = summary(scores, ks, "val")
+    if data.held_out is not None and held_rows is not None:
+        metrics |= summary(retrieval_scores(held_rows, data.held_out, None, None), ks, "holdout")
+    return Evaluation(metrics, worst_queries(scores, rows, gallery_rows))
+
+
+def _embed(module: RetrievalModule, part: Part) -> Tensor:
+    return embed_part(
+        lambda images: module.embed(module.shaped(images)),
+        part,
+        module.data.eval_transform,
+        batch_size=module.config.eval_batch_size,
+        device=module.device,
+        workers=module.config.num_workers,
+    )

@@ -1,0 +1,122 @@
+"""Embeddings of whole sets, on any number of processes, and the scores made of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from adaptive_memory_bank.lab.data import ImageDataset, Part, RetrievalData
+from adaptive_memory_bank.lab.data.loader import fetch
+from adaptive_memory_bank.lab.data.transforms import Transform
+from adaptive_memory_bank.lab.runs.config import MocoConfig
+from adaptive_memory_bank.metrics import QueryScores, knn_accuracy, score_queries
+
+Embed = Callable[[Tensor], Tensor]
+
+
+@torch.no_grad()
+def embed_part(
+    embed: Embed, part: Part, transform: Transform, *, batch_size: int, device: torch.device, workers: int = 0
+) -> Tensor:
+    """Embeddings (N, dim) of every image of a part, in order, on the CPU; each rank computes its share.
+
+    Args:
+        embed: Images (B, C, H, W) to rows (B, dim); put its modules into `eval` mode first (see `evaluating`).
+        part: The images.
+        transform: What becomes of them.
+        batch_size: Images at a time.
+        device: Where `embed` computes.
+        workers: Processes that open files; images in memory need none.
+    """
+    rank, world_size = (dist.get_rank(), dist.get_world_size()) if _is_distributed() else (0, 1)
+    mine = range(rank, len(part), world_size)
+    dataset = ImageDataset(part, transform)
+    rows = [
+        embed(images.to(device, non_blocking=True)).float() for images in _batches(dataset, mine, batch_size, workers)
+    ]
+    if not rows:  # fewer images than ranks: learn the width from any image
+        rows = [embed(dataset.batch([0])[0].to(device)).float()[:0]]
+    return gather_interleaved(torch.cat(rows), len(part)).cpu()
+
+
+def _batches(dataset: ImageDataset, indices: Sequence[int], batch_size: int, workers: int) -> Iterator[Tensor]:
+    chunks = [list(indices[start : start + batch_size]) for start in range(0, len(indices), batch_size)]
+    workers = 0 if dataset.part.in_memory else workers
+    yield from (batch[0] for batch in fetch(dataset, chunks, workers=workers))
+
+
+def gather_interleaved(rows: Tensor, total: int) -> Tensor:
+    """Put together what ranks hold of a list that was dealt out in turn (rank r: r, r + world, ...): each row once."""
+    if not _is_distributed():
+        return rows
+    world_size = dist.get_world_size()
+    share = -(-total // world_size)
+    padded = rows.new_zeros(share, *rows.shape[1:])
+    padded[: len(rows)] = rows
+    shares = [torch.empty_like(padded) for _ in range(world_size)]
+    dist.all_gather(shares, padded)
+    return torch.stack(shares, dim=1).flatten(0, 1)[:total]
+
+
+class evaluating:  # noqa: N801  reads as a verb: `with evaluating(model):`
+    """Context in which modules are in `eval` mode, with equal batch-norm statistics on all ranks, then as before.
+
+    Args:
+        modules: What is about to embed.
+    """
+
+    def __init__(self, *modules: nn.Module) -> None:
+        self.modules = modules
+
+    def __enter__(self) -> None:
+        self.modes = [(module, module.training) for top in self.modules for module in top.modules()]
+        for module in self.modules:
+            module.eval()
+            if _is_distributed():  # every rank saw other images: rank 0's averages are those that checkpoints hold
+                for buffer in module.buffers():
+                    dist.broadcast(buffer, src=0)
+
+    def __exit__(self, *exception: object) -> None:
+        for module, training in self.modes:
+            module.training = training
+
+
+def retrieval_scores(rows: Tensor, part: Part, gallery_rows: Tensor | None, gallery: Part | None) -> QueryScores:
+    """Score every query; without a gallery the queries search each other."""
+    return score_queries(rows, part.labels, gallery_rows, None if gallery is None else gallery.labels)
+
+
+def summary(scores: QueryScores, ks: Sequence[int], prefix: str) -> dict[str, float]:
+    """Metrics named `<prefix>/recall@1` and so on, for the k that the set is large enough for."""
+    values = scores.summary([k for k in ks if k <= scores.candidates] or [1])
+    return {f"{prefix}/{name}": value for name, value in values.items()}
+
+
+def knn_metrics(
+    config: MocoConfig, data: RetrievalData, rows: tuple[Tensor, Tensor], stored: tuple[Tensor, Tensor]
+) -> dict[str, float]:
+    """Accuracy of a weighted kNN on the features (`val/knn`) and on the head's output (`val/knn_proj`).
+
+    Args:
+        config: Has k and the temperature of the votes.
+        data: Has the labels; training images vote.
+        rows: Features and head's output of the queries.
+        stored: Those of the training images.
+    """
+    return {
+        name: knn_accuracy(
+            found,
+            data.query.labels,
+            votes,
+            data.train.labels,
+            num_classes=len(data.train.class_names),
+            k=min(config.knn_k, len(votes)),
+            temperature=config.knn_temperature,
+        )
+        for name, found, votes in zip(("val/knn", "val/knn_proj"), rows, stored, strict=True)
+    }
+
+
+def _is_distributed() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

@@ -1,0 +1,198 @@
+"""What both trainers share as LightningModules: one optimisation step, a guard against NaN, the loader."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor, nn
+
+from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.diagnostics import StoredSources
+from adaptive_memory_bank.lab.data import BatchLoader, ImageDataset, Part, RetrievalData
+from adaptive_memory_bank.lab.data.sampler import BatchPlan
+from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Transform
+from adaptive_memory_bank.lab.runs.config import RunConfig
+
+# With fewer channels, oneDNN's gradient of a strided 1x1 convolution crashes or hangs in channels-last memory on AVX2.
+FEWEST_CHANNELS = 8
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss became NaN or infinite; the weights are those of the step before."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a run trains on and is scored on.
+
+    Args:
+        source: The dataset.
+        train: The part that trains (without held-out classes).
+        held_out: Held-out training classes to choose the epoch on, or None.
+        train_transform: Augmentation.
+        eval_transform: None of it.
+        normalization: Of colours, in both.
+    """
+
+    source: RetrievalData
+    train: Part
+    held_out: Part | None
+    train_transform: Transform
+    eval_transform: Transform
+    normalization: Normalization = IMAGENET
+
+
+class TrainingModule(pl.LightningModule):
+    """One step: loss, check, backward, optimiser. Subclasses write what is between batch and loss.
+
+    Optimisation is manual: the learning rate is a function of the epoch alone, so that a checkpoint taken anywhere
+    holds all of it.
+
+    Args:
+        config: The run's options.
+        data: What it trains on.
+        bank: The memory, or None.
+    """
+
+    def __init__(self, config: RunConfig, data: TrainingData, bank: AdaptiveMemoryBank | None) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.config, self.data = config, data
+        self._bank = [bank]  # in a list: it is a submodule of the loss already
+        follow = config.staleness_rows > 0 or config.adapter == "fresh"
+        self.sources = _sources_for(bank) if follow and bank is not None else None
+        self.last: dict[str, float] = {}
+
+    @property
+    def bank(self) -> AdaptiveMemoryBank | None:
+        """The memory, or None."""
+        return self._bank[0]
+
+    @abstractmethod
+    def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor, number: int) -> Tensor:
+        """The loss of one batch, which has a number in `plan`; updates the bank and calls `remember`."""
+
+    @abstractmethod
+    def embed(self, images: Tensor) -> Tensor:
+        """Rows (B, dim) as the bank stores them, of images (B, C, H, W); for diagnostics."""
+
+    @abstractmethod
+    def embed_batch(self, images: Tensor, number: int) -> Tensor:
+        """Rows (B, dim) as the training step makes them of a whole batch, images as the loader gives them."""
+
+    @property
+    @abstractmethod
+    def embedders(self) -> tuple[nn.Module, ...]:
+        """The modules that `embed` and `embed_batch` run through."""
+
+    @abstractmethod
+    def make_sampler(self, rank: int, world_size: int) -> BatchPlan:
+        """The batches of this rank."""
+
+    @abstractmethod
+    def learning_rate(self, epoch: int) -> float:
+        """The learning rate of an epoch."""
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> None:
+        """Take one optimiser step."""
+        images, labels, indices = batch
+        number = self.plan.number(self.current_epoch, batch_idx)
+        loss = self.batch_loss(self.shaped(images), labels, indices, number)
+        value = loss.item()
+        self.check_finite(value, batch_idx, indices)
+        optimizer = cast("Any", self.active_optimizer())
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+        self.last["train/loss"] = value
+
+    def check_finite(self, loss: float, batch_idx: int, indices: Tensor) -> None:
+        """Stop before the optimiser sees a NaN, and say where it came from."""
+        if loss - loss != 0:  # NaN and the infinities
+            images = ", ".join(map(str, indices[:8].tolist())) + (", ..." if len(indices) > 8 else "")
+            raise NonFiniteLossError(
+                f"The loss is {loss} at step {self.trainer.global_step} "
+                f"(epoch {self.current_epoch}, batch {batch_idx}, training images {images})."
+            )
+
+    def active_optimizer(self) -> Any:
+        """The optimiser of this epoch."""
+        return self.optimizers()
+
+    def on_train_epoch_start(self) -> None:
+        """Set the epoch's learning rate."""
+        for group in self.active_optimizer().param_groups:
+            group["lr"] = self.learning_rate(self.current_epoch)
+
+    def remember(self, rows: Tensor, number: int) -> None:
+        """Note which batch the rows that the bank just stored came from, and their positions in it."""
+        if self.sources is not None:
+            first = number * self.config.batch_size
+            self.sources.enqueue(rows, torch.arange(first, first + len(rows), device=rows.device))
+
+    @cached_property
+    def plan(self) -> BatchPlan:
+        """The batches of this process, and of all others; known once training starts."""
+        return self.make_sampler(self.trainer.global_rank, self.trainer.world_size)
+
+    def train_dataloader(self) -> BatchLoader:
+        """Batches of this rank; made by Lightning once the ranks are known."""
+        dataset = ImageDataset(self.data.train, self.data.train_transform, seed=self.config.seed)
+        on_gpu = self.trainer.strategy.root_device.type == "cuda"
+        loader = BatchLoader(dataset, self.plan, num_workers=self.config.num_workers, pin_memory=on_gpu)
+        # Starting workers draws a seed; from a generator of its own, or resumed runs would draw otherwise.
+        loader.generator = torch.Generator()
+        return loader
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Note what images the encoder eats, so that it can be rebuilt without its dataset."""
+        source, colours = self.data.source, self.data.normalization
+        images = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
+        checkpoint["images"] = {**images, "mean": list(colours.mean), "std": list(colours.std)}
+        checkpoint["processes"] = self.trainer.world_size
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Give the sources up where they cannot be read: how batches are numbered depends on the processes."""
+        before, now = checkpoint.get("processes"), self.trainer.world_size
+        if self.sources is None or before == now:
+            return
+        if self.config.adapter == "fresh":
+            raise ValueError(f"A `fresh` memory must be resumed on as many processes as before ({before}), got {now}.")
+        rank_zero_warn(f"Staleness is no longer measured: the run had {before} process(es) before, and now has {now}.")
+        self.sources = None
+        state = checkpoint["state_dict"]
+        for name in [name for name in state if name.startswith("sources.")]:
+            del state[name]
+
+    @cached_property
+    def memory_format(self) -> torch.memory_format:
+        """Channels last, for convolutions are faster that way on CPUs and on tensor cores; not where it is not safe."""
+        return best_memory_format(self)
+
+    def shaped(self, images: Tensor) -> Tensor:
+        """Images (B, C, H, W) in the module's memory format; views (B, 2, C, H, W) as they are."""
+        return images.contiguous(memory_format=self.memory_format) if images.ndim == 4 else images
+
+
+def best_memory_format(module: nn.Module) -> torch.memory_format:
+    """Channels last, unless a strided 1x1 convolution is too narrow for it.
+
+    Example:
+        >>> best_memory_format(nn.Conv2d(8, 16, 1, stride=2)), best_memory_format(nn.Conv2d(4, 8, 1, stride=2))
+        (torch.channels_last, torch.contiguous_format)
+    """
+    shortcuts = (
+        part
+        for part in module.modules()
+        if isinstance(part, nn.Conv2d) and part.kernel_size == (1, 1) and part.stride != (1, 1)
+    )
+    narrow = any(part.in_channels < FEWEST_CHANNELS for part in shortcuts)
+    return torch.contiguous_format if narrow else torch.channels_last
+
+
+def _sources_for(bank: AdaptiveMemoryBank) -> StoredSources:
+    return StoredSources(bank.size, bank.dim, gather_distributed=bank.gather_distributed)

@@ -1,0 +1,168 @@
+"""From a configuration to a finished run folder: what both trainers do around their modules."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, cast
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.strategies import DDPStrategy, Strategy
+from pytorch_lightning.utilities import rank_zero_only
+
+from adaptive_memory_bank.lab.data import Part
+from adaptive_memory_bank.lab.runs.checkpoints import (
+    LAST,
+    AtomicCheckpointIO,
+    CheckpointEvery,
+    RandomState,
+    newest_checkpoint,
+)
+from adaptive_memory_bank.lab.runs.config import Config, load_config, resumed_config
+from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.training.isolation import isolated
+from adaptive_memory_bank.lab.training.record import JournalPosition, Session
+from adaptive_memory_bank.lab.training.step import NonFiniteLossError, TrainingModule
+from adaptive_memory_bank.lab.training.watch.evaluation import EvaluationMonitor
+from adaptive_memory_bank.lab.training.watch.interrupts import InterruptGuard, TrainingInterrupted
+from adaptive_memory_bank.lab.training.watch.measurements import DriftMonitor, StalenessMonitor, TrainingLog
+from adaptive_memory_bank.lab.training.watch.progress import Progress
+
+
+@dataclass(frozen=True)
+class Task(Generic[Config]):
+    """What is special to one trainer.
+
+    Args:
+        config: The options.
+        module: What trains.
+        evaluation: What scores it.
+        memory_size: Rows of the memory; 0: none.
+        chosen_on: `validation` or `evaluation`.
+        query: Images that ask, for the gallery.
+        gallery: Images that are searched; None: the queries.
+        idle_parameters: Whether some steps leave parameters without gradient (DDP must know).
+    """
+
+    config: Config
+    module: TrainingModule
+    evaluation: EvaluationMonitor
+    memory_size: int
+    chosen_on: str
+    query: Part
+    gallery: Part | None
+    idle_parameters: bool = False
+
+
+def execute(config: Config, build: Callable[[Config], Task[Config]]) -> dict[str, Any]:
+    """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder."""
+    folder: RunFolder | None = None
+    if config.resume is not None:
+        folder = RunFolder.open(config.resume)
+        config = resumed_config(config, load_config(type(config), folder.config_file))
+        if folder.read_result().get("status") == "complete":
+            return folder.read_result()
+    with isolated(config):
+        task = build(config)  # every complaint comes before a folder exists
+        resumed = folder is not None
+        if folder is None and _writes():
+            folder = RunFolder.create(config)
+        return _train(task, folder, resumed=resumed)
+
+
+def _writes() -> bool:
+    """Whether this process is the one that writes: rank 0."""
+    return int(cast("Any", rank_zero_only).rank) == 0
+
+
+def _train(task: Task[Any], folder: RunFolder | None, *, resumed: bool) -> dict[str, Any]:
+    facts = {"memory_size": task.memory_size, "chosen_on": task.chosen_on}
+    session = Session(task.config, folder if _writes() else None, facts=facts, resumed=resumed)
+    checkpoints = CheckpointEvery(_checkpoint_folder(folder), task.config.checkpoint_every, task.evaluation)
+    watch, guard = TrainingLog(task.config.log_every), InterruptGuard(checkpoints)
+    guard.install()
+    try:
+        _fit(task, session, [watch, *_monitors(task, session), checkpoints, guard], folder if resumed else None)
+        session.show_gallery(task.evaluation, task.query, task.gallery)
+        return session.end("complete", task.evaluation, watch)
+    except TrainingInterrupted:
+        return session.end("interrupted", task.evaluation, watch)
+    except (KeyboardInterrupt, SystemExit):  # Lightning turns the second Ctrl-C into an exit
+        session.end("interrupted", task.evaluation, watch)
+        raise KeyboardInterrupt from None
+    except Exception as error:
+        with suppress(OSError):  # a full disk may have no room for the verdict either
+            session.end("failed", task.evaluation, watch, error=_with_checkpoint(error, folder))
+        raise
+    finally:
+        session.close()
+        guard.restore()
+
+
+def _fit(task: Task[Any], session: Session, callbacks: list[Callback], earlier: RunFolder | None) -> None:
+    """Train; every rank reads the checkpoint of the `earlier` part of a resumed run."""
+    folder, config = session.folder, task.config
+    trainer = pl.Trainer(
+        accelerator=config.accelerator,
+        devices=config.devices,
+        num_nodes=config.num_nodes,
+        strategy=_strategy(task),
+        precision=config.precision,
+        max_epochs=config.epochs,
+        logger=session.start() or False,
+        callbacks=callbacks,
+        plugins=[AtomicCheckpointIO()],
+        use_distributed_sampler=False,  # ours knows about ranks
+        limit_val_batches=0,  # the evaluation monitor evaluates
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=None if folder is None else str(folder.path),
+    )
+    checkpoint = _resume_from(earlier, session)
+    task.module.to(memory_format=task.module.memory_format)
+    trainer.fit(task.module, ckpt_path=checkpoint, weights_only=True)
+
+
+def _monitors(task: Task[Any], session: Session) -> list[Callback]:
+    config = task.config
+    monitors: list[Callback] = [RandomState(), JournalPosition(session)]
+    if config.drift_every:
+        monitors.append(DriftMonitor(config.drift_every, config.probe_size))
+    if config.staleness_rows:
+        monitors.append(StalenessMonitor(config.staleness_rows))
+    monitors.append(task.evaluation)
+    if not config.quiet and session.folder is not None:
+        monitors.append(Progress())
+    return monitors
+
+
+def _strategy(task: Task[Any]) -> str | Strategy:
+    if task.config.devices * task.config.num_nodes == 1:
+        return "auto"
+    return DDPStrategy(find_unused_parameters=task.idle_parameters)
+
+
+def _resume_from(earlier: RunFolder | None, session: Session) -> Path | None:
+    """The checkpoint to go on from; a run that was killed before its first one starts again in its folder."""
+    if earlier is None:
+        return None
+    if any(earlier.checkpoints.glob("*.ckpt")):
+        return newest_checkpoint(earlier.checkpoints)
+    if session.journal is not None:
+        session.journal.rewind(0)
+    return None
+
+
+def _checkpoint_folder(folder: RunFolder | None) -> Path:
+    """Ranks other than 0 take part in saving but write nothing."""
+    return Path() if folder is None else folder.checkpoints
+
+
+def _with_checkpoint(error: Exception, folder: RunFolder | None) -> Exception:
+    """Add to a NaN's report which checkpoint to go back to."""
+    if isinstance(error, NonFiniteLossError) and folder is not None:
+        last = folder.checkpoints / LAST
+        good = f"Last good checkpoint: {last}." if last.exists() else "There is no checkpoint yet."
+        error.args = (f"{error} {good}",)
+    return error

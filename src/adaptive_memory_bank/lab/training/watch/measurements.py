@@ -1,0 +1,180 @@
+"""What watches a run: training metrics, feature drift and staleness."""
+
+import statistics
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor
+
+from adaptive_memory_bank.diagnostics import DriftAverage, feature_drift
+from adaptive_memory_bank.lab.data import ImageDataset
+from adaptive_memory_bank.lab.training.reembedding import embed_again, sample_slots
+from adaptive_memory_bank.lab.training.scores import evaluating
+from adaptive_memory_bank.lab.training.step import TrainingModule
+
+
+def log(trainer: pl.Trainer, metrics: dict[str, float]) -> None:
+    """Send metrics to every logger, and keep the latest value of each for the result."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, TrainingLog):
+            callback.latest.update(metrics)
+    for logger in trainer.loggers:
+        logger.log_metrics({"epoch": trainer.current_epoch, **metrics}, step=trainer.global_step)
+
+
+class TrainingLog(Callback):
+    """Means of the training metrics over the last `every` steps, and how long steps take.
+
+    `latest` holds the last logged value of every metric, `train_seconds` the time of all steps of the run, also of
+    those before it was resumed.
+
+    Args:
+        every: Steps.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.latest: dict[str, float] = {}
+        self.window: dict[str, float] = {}
+        self.epoch: dict[str, float] = {}
+        self.seconds: list[float] = []
+        self.train_seconds = 0.0
+        self._started = 0.0
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Add the step; log once the window is full."""
+        assert isinstance(pl_module, TrainingModule)
+        self.seconds.append(time.perf_counter() - self._started)
+        self.train_seconds += self.seconds[-1]
+        for sums in (self.window, self.epoch):
+            sums["steps"] = sums.get("steps", 0) + 1
+            for name, value in pl_module.last.items():
+                sums[name] = sums.get(name, 0.0) + value
+        if self.window["steps"] >= self.every:
+            log(trainer, self._pop_window(trainer, pl_module))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log the rest of the window and the epoch's mean loss."""
+        assert isinstance(pl_module, TrainingModule)
+        metrics = self._pop_window(trainer, pl_module)
+        metrics["train/loss_epoch"] = self.epoch.get("train/loss", 0.0) / max(self.epoch.get("steps", 1), 1)
+        if metrics["train/loss_epoch"] == 0:
+            rank_zero_warn(
+                f"The loss was 0 in every step of epoch {trainer.current_epoch}: no pairs were kept, and nothing was "
+                "learned. Try other margins, or `--mine false`."
+            )
+        self.epoch = {}
+        log(trainer, metrics)
+
+    def _pop_window(self, trainer: pl.Trainer, module: TrainingModule) -> dict[str, float]:
+        steps = int(self.window.pop("steps", 0))
+        metrics = {name: total / steps for name, total in self.window.items()} if steps else {}
+        self.window = {}
+        if steps and self.seconds:
+            recent = self.seconds[-steps:]
+            metrics["time/step_ms"] = 1000 * sum(recent) / len(recent)
+        metrics["train/lr"] = module.learning_rate(trainer.current_epoch)
+        metrics["bank/size"] = float(len(module.bank)) if module.bank is not None else 0.0
+        return metrics
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Median over the steps of this process."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The open windows, the latest values and the clock."""
+        sums = {"window": dict(self.window), "epoch": dict(self.epoch), "latest": dict(self.latest)}
+        return {**sums, "train_seconds": self.train_seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the open windows."""
+        self.window, self.epoch = dict(state_dict["window"]), dict(state_dict["epoch"])
+        self.latest, self.train_seconds = dict(state_dict["latest"]), state_dict["train_seconds"]
+
+
+class DriftMonitor(Callback):
+    """Feature drift of a fixed probe batch, measured around every `every`-th step, averaged over the epoch.
+
+    Args:
+        every: Steps.
+        size: Images in the probe.
+    """
+
+    def __init__(self, every: int, size: int) -> None:
+        self.every, self.size = every, size
+        self.average = DriftAverage()
+        self._probe: Tensor | None = None
+        self._before: Tensor | None = None
+
+    def _embed(self, module: TrainingModule) -> Tensor:
+        if self._probe is None:
+            part = module.data.train
+            indices = list(range(0, len(part), max(1, len(part) // self.size)))[: self.size]
+            images = ImageDataset(part, module.data.eval_transform).batch(indices)[0]
+            self._probe = module.shaped(images.to(module.device))
+        with evaluating(*module.embedders), torch.no_grad():
+            return module.embed(self._probe)
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Embed the probe before the step."""
+        assert isinstance(pl_module, TrainingModule)
+        if trainer.global_step % self.every == 0:
+            self._before = self._embed(pl_module)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Embed it again and compare."""
+        assert isinstance(pl_module, TrainingModule)
+        if self._before is not None:
+            self.average.add(feature_drift(self._before, self._embed(pl_module)))
+            self._before = None
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log the epoch's averages."""
+        if averages := self.average.pop():
+            log(trainer, averages)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The open average."""
+        return dict(self.average.state_dict())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the open average."""
+        self.average.load_state_dict(state_dict)
+
+
+class StalenessMonitor(Callback):
+    """How far stored rows are from today's embeddings of them, made as they were made, with and without realignment.
+
+    Args:
+        rows: Stored rows in the sample, rounded to whole batches: batch norm makes rows of a batch, not of an image.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Re-embed a sample of the bank."""
+        assert isinstance(pl_module, TrainingModule)
+        bank, sources = pl_module.bank, pl_module.sources
+        if bank is None or sources is None or len(bank) == 0:
+            return
+        slots = sample_slots(pl_module, self.rows)
+        found = sources.staleness(bank, slots, embed_again(pl_module, slots))
+        log(trainer, {"bank/staleness": found.adapted, "bank/staleness_unadapted": found.unadapted})

@@ -1,1 +1,0 @@
-"""The commands of `amb` that train and use trained runs: one module each."""

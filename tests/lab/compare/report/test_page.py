@@ -1,0 +1,153 @@
+"""The report in a real browser: it renders, asks for nothing, complains about nothing, and lets no name run."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.report import write_report
+
+EVIL = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    return tmp_path_factory.mktemp("small")
+
+
+@pytest.fixture
+def report(small, write_run, write_gallery):
+    """A report with two data sets, a grid, a failed run, and class names that try to run."""
+    path = small / "report.html"
+    if path.exists():
+        return path
+    for adapter in ("none", "identity", "xbn"):
+        for seed in (0, 1):
+            run = write_run(small / "plain", adapter, seed)
+            write_gallery(run, names=(EVIL, "a name that is much too long for the little room below a picture"))
+    for batch in (16, 64):
+        for adapter in ("identity", "auto"):
+            write_run(small / "grid", adapter, data=f"npz:{EVIL}", batch_size=batch, name=adapter + EVIL)
+    write_run(small / "grid", "ema", status="failed", error=f"ValueError: {EVIL}", data=f"npz:{EVIL}")
+    return write_report(read_comparison([small / "plain", small / "grid"]), path)
+
+
+@pytest.fixture
+def page(report, open_page, kept_pages):
+    """The report on a wide screen, opened once for all tests that only look."""
+    if "wide" not in kept_pages:
+        kept_pages["wide"] = open_page(report)
+    return kept_pages["wide"]
+
+
+@pytest.fixture(scope="session")
+def kept_pages():
+    return {}
+
+
+class Loads(HTMLParser):
+    """Collects what a page would load when it is opened."""
+
+    def __init__(self):
+        super().__init__()
+        self.addresses = []
+
+    def handle_starttag(self, tag, attributes):
+        self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "action")]
+
+
+def test_the_file_loads_nothing_and_holds_one_copy_of_plotly(report):
+    text = report.read_text(encoding="utf-8")
+    parser = Loads()
+    parser.feed(text)
+    assert [address for address in parser.addresses if not address.startswith(("data:", "#"))] == []
+    copies = text.count("* plotly.js v")
+    assert copies == 1
+
+
+def test_it_renders_with_its_charts_and_the_console_is_clean(report, page):
+    shown = page.evaluate("document.querySelectorAll('.plot .main-svg').length > 0")
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('.plot')].filter((p) => p.querySelector('.scatterlayer .trace')).length"
+    )
+    assert shown
+    assert drawn == int(page.evaluate("document.documentElement.dataset.charts"))
+    assert drawn >= 10
+    assert page.evaluate("document.querySelector('h1').textContent").startswith("Adapters compared on glyphs")
+    assert page.complaints() == []
+    assert [url for url in page.requests() if not url.startswith("data:")] == [report.resolve().as_uri()]
+
+
+def test_pictures_are_marked_right_and_wrong(page):
+    marks = page.evaluate(
+        "[...document.querySelectorAll('details.gallery:last-of-type .query')].map((query) =>"
+        " [...query.querySelectorAll('.matches i')].map((mark) => mark.textContent).join(''))"
+    )
+    assert marks == ["✗✗✗✓✓✓✓✓", "✗✗✓✓✓✓✓✓", "✗✓✓✓✓✓✓✓"]
+    assert page.evaluate("[...document.querySelectorAll('.picture img')].every((image) => image.naturalWidth === 28)")
+
+
+def test_charts_in_a_closed_fold_are_drawn_when_it_opens(page):
+    plots = page.evaluate("document.querySelectorAll('.plot').length")
+    assert int(page.evaluate("document.documentElement.dataset.charts")) < plots
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    page.wait_for(f"document.documentElement.dataset.charts === '{plots}'")
+    assert page.complaints() == []
+
+
+def test_names_stay_text(page):
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    page.wait_for("document.documentElement.dataset.charts === String(document.querySelectorAll('.plot').length)")
+    assert page.evaluate("window.hacked === undefined")
+    assert page.evaluate("document.querySelectorAll('script').length") == 3
+    assert page.evaluate("document.querySelectorAll('img[onerror], a[href^=javascript]').length") == 0
+    titles = page.evaluate("[...document.querySelectorAll('.picture')].map((p) => p.title)")
+    assert EVIL in titles
+    assert "<script>" in page.evaluate("[...document.querySelectorAll('.legendtext')].map((t) => t.textContent).join()")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_a_phone_without_sideways_scrolling(report, open_page, dark):
+    page = open_page(report, width=390, dark=dark)
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    page.wait_for("document.documentElement.dataset.charts === String(document.querySelectorAll('.plot').length)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    widest = (
+        "Math.max(...[...document.querySelectorAll('.plot .main-svg')].map((s) => s.getBoundingClientRect().right))"
+    )
+    assert page.evaluate(widest) <= 390
+    assert page.complaints() == []
+
+
+def test_charts_follow_the_colours_of_the_page_when_they_change(page):
+    colors = (
+        "[getComputedStyle(document.body.parentNode).backgroundColor,"
+        " getComputedStyle(document.querySelector('.xtick text')).fill]"
+    )
+    light = page.evaluate(colors)
+    page.set_dark(True)
+    page.wait_for("getComputedStyle(document.querySelector('.xtick text')).fill === 'rgb(229, 232, 236)'")
+    assert light[1] == "rgb(29, 34, 40)"
+    assert page.evaluate(colors)[0] == "rgb(20, 23, 27)"
+
+
+def test_the_page_says_what_the_table_says(report):
+    text = report.read_text(encoding="utf-8").partition("</main>")[0]  # a failure prints it; not with all of Plotly
+    assert "1 of 11 runs are not complete" in text
+    assert "2 seeds cannot tell an adapter from plain memory (<code>identity</code>" in text
+    assert "Options shared by all runs" in text
+    assert "<dt>torch</dt><dd>2.9.0</dd>" in text
+
+
+def test_the_checker_sees_what_a_bad_page_does(tmp_path: Path, open_page):
+    # The checks above are worth something only if they can fail.
+    bad = tmp_path / "bad.html"
+    bad.write_text(
+        "<html data-charts='0'><img src='http://127.0.0.1:9/x.png'><script>console.warn('x'); throw Error('y')</script>"
+        "<div style='width: 900px'>wide</div></html>"
+    )
+    page = open_page(bad, width=390)
+    assert len(page.complaints()) >= 2
+    assert "http://127.0.0.1:9/x.png" in page.requests()
+    assert page.evaluate("document.documentElement.scrollWidth") > 390

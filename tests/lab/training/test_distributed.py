@@ -1,0 +1,96 @@
+"""Two real gloo processes: whole groups, equal banks, every image scored once."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from adaptive_memory_bank.lab.runs.config import save_config
+from adaptive_memory_bank.lab.training.trained_encoder import evaluate_run
+
+SCRIPT = str(Path(__file__).with_name("distributed_run.py"))
+LAUNCHERS = {
+    "lightning": [sys.executable],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"],
+}
+
+
+def run_on_two(config, tmp_path, launcher, *, code=0, **environment):
+    save_config(config, tmp_path / "asked.yaml")
+    command = [*LAUNCHERS[launcher], SCRIPT, str(tmp_path), config.task, "--config", str(tmp_path / "asked.yaml")]
+    variables = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"} | environment
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=200, check=False, env={**variables, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == code, done.stderr
+    if code:
+        return [], {}
+    ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
+    return ranks, json.loads((tmp_path / "runs" / "run" / "result.json").read_text())
+
+
+def test_retrieval_on_two_processes(retrieval_config, tmp_path):
+    config = retrieval_config(
+        adapter="auto", run_name="run", devices=2, accelerator="cpu", batch_size=8, warmup_epochs=1, wandb="offline"
+    )
+    ranks, result = run_on_two(config, tmp_path, "lightning")
+
+    # P x K groups stay whole: every rank holds 2 classes x 4 images, and the ranks hold different ones.
+    for (labels, _), (others, _) in zip(ranks[0]["batches"], ranks[1]["batches"], strict=True):
+        assert [sorted(group.unique(return_counts=True)[1].tolist()) for group in (labels, others)] == [[4, 4], [4, 4]]
+        assert not set(labels.tolist()) & set(others.tolist())
+
+    # The bank gathers, and DDP's broadcast of buffers leaves it alone: equal to the bit, filter included.
+    assert torch.equal(ranks[0]["rows"], ranks[1]["rows"])
+    assert torch.equal(ranks[0]["labels"], ranks[1]["labels"])
+    assert all(torch.equal(value, ranks[1]["filter"][name]) for name, value in ranks[0]["filter"].items())
+    after_warmup = [torch.cat([a[0], b[0]]) for a, b in zip(ranks[0]["batches"], ranks[1]["batches"], strict=True)]
+    stored = torch.cat(after_warmup[len(after_warmup) // 2 :])
+    assert sorted(ranks[0]["labels"].tolist()) == sorted(stored[-len(ranks[0]["labels"]) :].tolist())
+
+    # Every image is scored once: one process gets the same numbers from the same weights.
+    alone = evaluate_run(tmp_path / "runs" / "run", checkpoint="last")
+    assert {name: value for name, value in result["metrics"].items() if name.startswith("val/")} == alone
+    assert result["status"] == "complete"
+    assert len(list((tmp_path / "runs").glob("run*"))) == 1
+    assert len(list((tmp_path / "runs" / "run" / "wandb").glob("offline-run-*"))) == 1
+
+
+def test_moco_under_torchrun(moco_config, tmp_path):
+    config = moco_config(adapter="xbn", run_name="run", devices=2, accelerator="cpu", batch_size=8)
+    ranks, result = run_on_two(config, tmp_path, "torchrun")
+    assert torch.equal(ranks[0]["rows"], ranks[1]["rows"])
+    seen = [torch.cat([indices for _, indices in rank["batches"]]) for rank in ranks]
+    half = len(seen[0]) // 2  # the first epoch
+    assert not set(seen[0][:half].tolist()) & set(seen[1][:half].tolist())
+    alone = evaluate_run(tmp_path / "runs" / "run", checkpoint="last")
+    assert {name: value for name, value in result["metrics"].items() if name.startswith("val/")} == alone
+
+
+def test_a_fresh_memory_is_shared_out_and_equal_on_both_processes(retrieval_config, metric_lines, tmp_path):
+    config = retrieval_config(
+        adapter="fresh", fresh_every=4, memory=70, run_name="run", devices=2, accelerator="cpu", batch_size=8, lr=1e-30
+    )
+    ranks, result = run_on_two(config, tmp_path, "lightning")
+    assert torch.equal(ranks[0]["rows"], ranks[1]["rows"])
+    assert torch.equal(ranks[0]["labels"], ranks[1]["labels"])
+    # The encoder rests, so rows that are embedded again, by either process, are those that were stored.
+    assert result["metrics"]["bank/staleness"] < 1e-4
+    assert result["metrics"]["bank/staleness_unadapted"] < 1e-4
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_stops_both_and_they_resume_to_the_bit(retrieval_config, metric_lines, tmp_path):
+    config = retrieval_config(run_name="run", devices=2, accelerator="cpu", batch_size=8)
+    run_on_two(config, tmp_path, "lightning", code=130, INTERRUPT_AT="5")
+    folder = tmp_path / "runs" / "run"
+    assert json.loads((folder / "result.json").read_text())["status"] == "interrupted"
+    resumed, _ = run_on_two(dataclasses.replace(config, resume=str(folder)), tmp_path, "lightning")
+    whole, _ = run_on_two(dataclasses.replace(config, run_name="whole"), tmp_path, "lightning")
+    assert metric_lines(folder) == metric_lines(folder.with_name("whole"))
+    assert all(torch.equal(one["rows"], other["rows"]) for one, other in zip(resumed, whole, strict=True))

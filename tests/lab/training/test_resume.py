@@ -1,0 +1,146 @@
+"""A run that was killed and resumed ends as the run that was never stopped: to the bit."""
+
+import dataclasses
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from adaptive_memory_bank.lab.runs.checkpoints import LAST, PREVIOUS, read_checkpoint
+from adaptive_memory_bank.lab.runs.config import MocoConfig
+from adaptive_memory_bank.lab.training.moco import task as moco
+from adaptive_memory_bank.lab.training.retrieval import task as retrieval
+from exactly import assert_same
+
+# Steps per epoch: 9 of retrieval, 12 of MoCo. The memory starts, and is re-embedded, in the middle of epochs.
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "retrieval": ("retrieval", {"adapter": "auto", "memory_start": 0.7}),
+    "fresh": (
+        "retrieval",
+        {"adapter": "fresh", "fresh_every": 4, "memory_start": 0.2, "loss": "ContrastiveLoss", "staleness_rows": 0},
+    ),
+    "moco": ("moco", {"adapter": "auto"}),
+}
+
+
+def run(config):
+    return (moco if isinstance(config, MocoConfig) else retrieval).run(config)
+
+
+def final_state(folder: Path) -> dict[str, Any]:
+    """All that decides the future: weights, bank, filter, optimiser, generators, progress, scores."""
+    state = read_checkpoint(folder / "checkpoints" / LAST)
+    state.pop("journal")  # bytes of a file with times in it
+    for values in state["callbacks"].values():
+        values.get("latest", {}).pop("time/step_ms", None)
+        values.pop("train_seconds", None)
+    return state
+
+
+@pytest.fixture(scope="module")
+def references() -> dict[str, Path]:
+    return {}
+
+
+@pytest.fixture
+def reference(request, references, tmp_path_factory, retrieval_config, moco_config):
+    """The run that was never stopped, one of each kind."""
+
+    def make(name: str) -> tuple[Any, Path]:
+        task, options = RUNS[name]
+        config = {"retrieval": retrieval_config, "moco": moco_config}[task](**options)
+        if name not in references:
+            out = tmp_path_factory.mktemp("reference")
+            run(dataclasses.replace(config, out=str(out), run_name="run"))
+            references[name] = out / "run"
+        return config, references[name]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "killed_at"),
+    [
+        ("retrieval", 0, 6),  # in the first epoch, two steps after a checkpoint
+        ("retrieval", 2, 15),  # in the second epoch, three steps after one
+        ("fresh", 0, 7),  # one step after it was re-embedded, three after a checkpoint
+        ("fresh", 0, 15),
+        ("moco", 0, 13),  # right after the first epoch's end
+        ("moco", 2, 19),
+    ],
+)
+def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path, name, workers, killed_at):
+    config, never_stopped = reference(name)
+    asked = dataclasses.replace(config, num_workers=workers, run_name="run", wandb="offline")
+    killed = amb(asked, signal_at=killed_at)
+    assert killed.code == -signal.SIGKILL, killed.output
+    folder = tmp_path / "runs" / "run"
+    before = read_checkpoint(folder / "checkpoints" / LAST)["callbacks"]["TrainingLog"]["train_seconds"]
+    result = run(dataclasses.replace(asked, resume=str(folder)))
+    assert result["status"] == "complete"
+    assert result["train_seconds"] > before > 0  # those of both halves
+    assert_same(final_state(never_stopped), final_state(folder))
+    assert metric_lines(folder) == metric_lines(never_stopped)
+    halves = sorted(path.name.rsplit("-", 1)[1] for path in (folder / "wandb").glob("offline-run-*"))
+    assert halves == [result["wandb_id"]] * 2
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(amb, reference, metric_lines, tmp_path):
+    config, never_stopped = reference("retrieval")
+    asked = dataclasses.replace(config, run_name="run", checkpoint_every=0)
+    assert amb(asked, signal_at=5).code == -signal.SIGKILL
+    folder = tmp_path / "runs" / "run"
+    assert not list((folder / "checkpoints").iterdir())
+    run(dataclasses.replace(asked, resume=str(folder)))
+    assert metric_lines(folder) == metric_lines(never_stopped)
+
+
+def test_a_truncated_checkpoint_falls_back_to_the_one_before(amb, reference, metric_lines, tmp_path):
+    config, never_stopped = reference("retrieval")
+    asked = dataclasses.replace(config, run_name="run")
+    assert amb(asked, signal_at=15).code == -signal.SIGKILL
+    folder = tmp_path / "runs" / "run"
+    last = folder / "checkpoints" / LAST
+    steps = [read_checkpoint(last.with_name(name))["global_step"] for name in (PREVIOUS, LAST)]
+    assert steps == [9, 12]
+    last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+    with pytest.warns(UserWarning, match=r"last.ckpt cannot be read .* trying the one before"):
+        run(dataclasses.replace(asked, resume=str(folder)))
+    assert_same(final_state(never_stopped), final_state(folder))
+    assert metric_lines(folder) == metric_lines(never_stopped)
+
+
+def test_a_complete_run_is_not_trained_again(reference):
+    config, folder = reference("retrieval")
+    before = (folder / "metrics.jsonl").read_bytes()
+    assert run(dataclasses.replace(config, resume=str(folder)))["status"] == "complete"
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_resuming_with_other_options_is_refused(reference):
+    config, folder = reference("retrieval")
+    with pytest.raises(ValueError, match=r"`embedding_dim` is 16 in the run to resume, got 8"):
+        run(dataclasses.replace(config, resume=str(folder), embedding_dim=8))
+
+
+@pytest.mark.parametrize("name", ["retrieval", "fresh"])
+def test_sources_of_another_number_of_processes_are_not_misread(name, amb, reference, tmp_path):
+    config, _ = reference(name)
+    asked = dataclasses.replace(config, run_name="run")
+    amb(asked, signal_at=15)
+    last = tmp_path / "runs" / "run" / "checkpoints" / LAST
+    torch.save({**read_checkpoint(last), "processes": 2}, last)
+    again = dataclasses.replace(asked, resume=str(last.parents[1]))
+    if name == "fresh":
+        with pytest.raises(ValueError, match=r"must be resumed on as many processes as before \(2\), got 1"):
+            run(again)
+    else:
+        with pytest.warns(UserWarning, match="the run had 2 process.es. before, and now has 1"):
+            assert run(again)["status"] == "complete"
+
+
+def test_resuming_what_is_no_run_is_refused(retrieval_config, tmp_path):
+    with pytest.raises(ValueError, match=r"is no run: it has no config\.yaml"):
+        run(retrieval_config(resume=str(tmp_path)))

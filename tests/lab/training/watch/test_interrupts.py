@@ -1,0 +1,121 @@
+"""Ends that nobody planned: Ctrl-C, NaN, a full disk."""
+
+import contextlib
+import dataclasses
+import json
+import signal
+import subprocess
+
+import pytest
+import torch
+
+from adaptive_memory_bank.lab.runs.checkpoints import (
+    LAST,
+    AtomicCheckpointIO,
+    DiskFullError,
+    newest_checkpoint,
+    read_checkpoint,
+)
+from adaptive_memory_bank.lab.training.retrieval import task as retrieval
+from adaptive_memory_bank.lab.training.step import NonFiniteLossError
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_cleanly_and_it_can_go_on(amb, retrieval_config, metric_lines, tmp_path, sent):
+    config = retrieval_config(adapter="ema", run_name="run", checkpoint_every=0)
+    stopped = amb(config, signal_at=6, number=sent)
+    assert stopped.code == 130, stopped.output
+    assert "Stopping after this step" in stopped.output
+    folder = tmp_path / "runs" / "run"
+    result = json.loads((folder / "result.json").read_text())
+    assert result["status"] == "interrupted"
+    assert json.loads((tmp_path / "runs" / "results.json").read_text()) == [result]
+    assert read_checkpoint(folder / "checkpoints" / LAST)["global_step"] == 7
+    retrieval.run(dataclasses.replace(config, resume=str(folder)))
+    whole = retrieval.run(dataclasses.replace(config, run_name="whole"))
+    assert metric_lines(folder) == metric_lines(tmp_path / "runs" / whole["run"])
+
+
+def test_handlers_generators_and_threads_are_as_before(retrieval_config):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), torch.get_num_threads()
+    state = torch.get_rng_state()
+    retrieval.run(retrieval_config(adapter="none", epochs=1))
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), torch.get_num_threads()) == before
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_nan_stops_before_the_weights_see_it(retrieval_config, monkeypatch, tmp_path):
+    clean = retrieval.RetrievalModule.batch_loss
+
+    def poisoned(self, images, labels, indices):
+        loss = clean(self, images, labels, indices)
+        return loss * torch.nan if self.trainer.global_step == 6 else loss
+
+    monkeypatch.setattr(retrieval.RetrievalModule, "batch_loss", poisoned)
+    expected = (
+        r"The loss is nan at step 6 \(epoch 0, batch 6, training images [\d, ]+\.\.\.\)\. Last good checkpoint: .*last"
+    )
+    with pytest.raises(NonFiniteLossError, match=expected):
+        retrieval.run(retrieval_config(run_name="run"))
+    folder = tmp_path / "runs" / "run"
+    result = json.loads((folder / "result.json").read_text())
+    assert result["status"] == "failed"
+    assert "NonFiniteLossError: The loss is nan at step 6" in result["error"]
+    good = read_checkpoint(folder / "checkpoints" / LAST)
+    assert good["global_step"] == 4
+    assert all(value.isfinite().all() for value in good["state_dict"].values() if torch.is_tensor(value))
+
+
+def test_any_other_error_is_in_the_result_and_comes_through(retrieval_config, monkeypatch, tmp_path):
+    def broken(*arguments):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(retrieval.RetrievalModule, "batch_loss", broken)
+    with pytest.raises(RuntimeError, match="broken"):
+        retrieval.run(retrieval_config(run_name="run"))
+    result = json.loads((tmp_path / "runs" / "run" / "result.json").read_text())
+    assert (result["status"], result["error"]) == ("failed", "RuntimeError: broken")
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(tmp_path):
+    writer, target = AtomicCheckpointIO(), tmp_path / LAST
+    writer.save_checkpoint({"step": torch.tensor(1)}, target)
+    draft = tmp_path / f".{LAST}.draft"
+    draft.symlink_to("/dev/full")  # every write says: no space left on device
+    with pytest.raises(
+        DiskFullError, match=r"Disk full while writing a checkpoint; the checkpoint before, .* is intact"
+    ):
+        writer.save_checkpoint({"step": torch.zeros(100_000)}, target)
+    assert read_checkpoint(newest_checkpoint(tmp_path))["step"] == 1
+    assert not draft.is_symlink()
+
+
+@contextlib.contextmanager
+def small_disk(path, size):
+    """A real file system of so many bytes."""
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"mounting needs root: {mounted.stderr.decode()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+def test_a_full_disk_is_reported_and_the_run_goes_on_once_there_is_room(retrieval_config, metric_lines, tmp_path):
+    disk = tmp_path / "disk"
+    with small_disk(disk, "1m"):
+        config = retrieval_config(out=str(disk), run_name="run", checkpoint_every=2)
+        with pytest.raises(DiskFullError, match="Disk full while writing a checkpoint"):
+            retrieval.run(config)
+        result = json.loads((disk / "run" / "result.json").read_text())
+        assert result["status"] == "failed"
+        assert "Disk full" in result["error"]
+        subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+        resumed = retrieval.run(dataclasses.replace(config, resume=str(disk / "run")))
+        assert resumed["status"] == "complete"
+        whole = retrieval.run(dataclasses.replace(config, out=str(tmp_path), run_name="whole"))
+        assert metric_lines(disk / "run") == metric_lines(tmp_path / whole["run"])
