@@ -125,13 +125,16 @@ def test_a_checkpoint_from_before_there_were_counts_loads():
     assert torch.equal(new(*views(1)), old(*views(1)))
 
 
-@pytest.mark.parametrize("unit", [1, 1 << 16, -(1 << 40)])  # from the second on all share their low bits
+@pytest.mark.parametrize("unit", [1, 1000, 1 << 16, -(1 << 40)])
 @pytest.mark.parametrize("count", [0, 1, 9])
-def test_rows_that_share_a_label_are_found_whatever_the_labels(count, unit):
+def test_rows_that_share_a_label_are_found_and_few_others_whatever_the_labels(count, unit):
     generator = torch.Generator().manual_seed(count)
     for different in (3, 10**6):
         stored = unit * torch.randint(-different, different, (500,), generator=generator)
         labels = torch.cat([unit * torch.randint(-different, different, (count,), generator=generator), stored[:count]])
         known = set(labels.tolist())
-        expected = [slot for slot, label in enumerate(stored.tolist()) if label in known]
-        assert _slots_sharing(labels, stored).tolist() == expected
+        expected = {slot for slot, label in enumerate(stored.tolist()) if label in known}
+        found = _slots_sharing(labels, stored).tolist()
+        assert found == sorted(found)
+        assert expected <= set(found)
+        assert len(found) - len(expected) <= 5  # 500 labels, at most 18 marks in 32,768 entries: 0.3 by chance
