@@ -142,7 +142,16 @@ def test_refuses_what_does_not_fit():
         loss(torch.zeros(4, 5), torch.zeros(3, 5))
     with pytest.raises(TypeError, match=r"`queries` must be a floating point tensor, got torch\.int64"):
         loss(torch.zeros(4, 5, dtype=torch.int64), torch.zeros(4, 5))
+    with pytest.raises(TypeError, match=r"`ids` must be a tensor of integers, got torch\.float32"):
+        loss(torch.zeros(4, 5), torch.zeros(4, 5), torch.zeros(4))
+    with pytest.raises(ValueError, match=r"`ids` must have shape \(4,\), one per row, got \(3,\)"):
+        loss(torch.zeros(4, 5), torch.zeros(4, 5), torch.arange(3))
+    assert len(loss.bank) == 0
     loss.bank.enqueue(torch.zeros(2, 5), torch.zeros(2, dtype=torch.int64))
     with pytest.raises(ValueError, match="This bank holds labelled rows"):
         loss(torch.zeros(4, 5), torch.zeros(4, 5))
+    unlabelled = make()
+    unlabelled(*views(0))
+    with pytest.raises(ValueError, match="This bank holds unlabelled rows and was given rows with labels"):
+        unlabelled(*views(0), torch.arange(4))
     assert repr(loss).startswith("MemoryInfoNCELoss(\n  temperature=0.1\n")

@@ -34,8 +34,8 @@ def log_sum_exp(
             sums.add(block)
         values, gradient = sums.log(), None
         # Counted, not read off the sums: a hidden row adds next to nothing, but not always exactly nothing.
-        alone = torch.zeros_like(values) if related is None else related.same.sum(0)
-        alone = alone == ring.count
+        own_rows = torch.zeros_like(values) if related is None else related.same.sum(0)
+        alone = own_rows == ring.count
         values.masked_fill_(alone, -torch.inf)
         mean_row = sums.over(values)
         if mean_row is not None:

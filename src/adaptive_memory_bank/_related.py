@@ -10,7 +10,6 @@ from torch import Tensor
 from adaptive_memory_bank._fused import rows_per_block
 from adaptive_memory_bank.ring import LazyRing
 
-
 TABLE = 1 << 16  # entries; a power of two
 
 

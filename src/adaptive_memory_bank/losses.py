@@ -126,7 +126,7 @@ class MemorySupConLoss(_MemoryLoss):
         slots = self.bank.last_slots if self.training else torch.full_like(labels, -1)
         loss = self._finite_loss(queries, labels.to(queries.device), slots.to(queries.device))
         if self.training:
-            self.steps.add(loss == 0)
+            self.steps.add_loss(loss)
         return loss
 
     def _finite_loss(self, queries: Tensor, labels: Tensor, slots: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class StepCounter(nn.Module):
     Example:
         >>> steps = StepCounter("Try a larger batch.")
         >>> for loss in (0.7, 0.0, 0.4):
-        ...     steps.add(torch.tensor(loss) == 0)
+        ...     steps.add_loss(torch.tensor(loss))
         >>> steps.stats()
         {'steps': 3.0, 'empty_steps': 1.0}
     """
@@ -46,6 +46,11 @@ class StepCounter(nn.Module):
         self._empty = self._empty.to(empty.device) + empty.detach()
         if self.count % WINDOW == 0:
             self._look()
+
+    def add_loss(self, loss: Any) -> None:
+        """Count a step that is empty if its loss is exactly 0; what is no tensor (PML can give a dict) never is."""
+        zero = (loss.detach() == 0).all() if isinstance(loss, Tensor) else torch.zeros_like(self._empty).bool()
+        self.add(zero)
 
     def stats(self) -> dict[str, float]:
         """Both counts, as ``steps`` and ``empty_steps``; waits for the device."""

@@ -10,11 +10,11 @@ from pytorch_metric_learning.losses import CrossBatchMemory as PMLCrossBatchMemo
 from pytorch_metric_learning.losses.base_loss_wrapper import BaseLossWrapper
 from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
-from pytorch_metric_learning.utils.distributed import is_distributed
 from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.gather import rank_order
 from adaptive_memory_bank.steps import StepCounter, check_start_after
 
 __all__ = ["CrossBatchMemory"]
@@ -108,7 +108,7 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         else:
             value = self._against_memory(embeddings, labels, mask, indices_tuple)
         if self.training:
-            self.steps.add(_is_zero(value, embeddings))
+            self.steps.add_loss(value)
         return value
 
     def stats(self) -> dict[str, float]:
@@ -233,7 +233,7 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
 
     def _remember(self, embeddings: Tensor, labels: Tensor, mask: Tensor | None) -> None:
         """Enqueue a batch (of it, what is masked), in the same order on every rank."""
-        order = _rank_order(len(embeddings)).to(embeddings.device)
+        order = rank_order(len(embeddings)).to(embeddings.device)
         if mask is not None:
             order = order[mask[order]]
         self.add_to_memory(embeddings[order], labels[order], len(order))
@@ -295,21 +295,3 @@ def _whole(labels: Tensor) -> Tensor:
     if labels.is_floating_point() and not torch.equal(whole.to(labels.dtype), labels.detach()):
         raise ValueError("`labels` must be whole numbers.")
     return whole
-
-
-def _rank_order(count: int) -> Tensor:
-    """Positions of the rows in rank order: ``DistributedLossWrapper`` puts those of its own rank first."""
-    order = torch.arange(count)
-    ranks = torch.distributed.get_world_size() if is_distributed() else 1
-    if ranks == 1 or not count or count % ranks:
-        return order
-    own, *others = order.view(ranks, -1).unbind()
-    others.insert(torch.distributed.get_rank(), own)
-    return torch.cat(others)
-
-
-def _is_zero(value: Any, embeddings: Tensor) -> Tensor:
-    """Whether a loss is exactly 0. What is no tensor (a reducer may answer with a dict) is not judged."""
-    if not isinstance(value, Tensor):
-        return embeddings.new_zeros((), dtype=torch.bool)
-    return (value.detach() == 0).all()
