@@ -168,3 +168,9 @@ def test_a_fresh_memory_stands_apart_below_a_rule(tmp_path, write_run, open_page
     lines = page.evaluate("document.querySelectorAll('.shapelayer path').length")
     assert lines == page.evaluate("document.querySelectorAll('.plot').length") - 1  # all but the seeds' chart
     assert page.complaints() == []
+
+
+def test_a_run_that_still_trains_has_no_error_to_show(tmp_path, write_run):
+    write_run(tmp_path, "xbn", status="running")
+    path = write_report(read_comparison([tmp_path]), tmp_path / "report.html")
+    assert "no error recorded" in path.read_text(encoding="utf-8")
