@@ -75,6 +75,7 @@ def _run(run: Run) -> dict[str, Any]:
         **({"chosen_epoch": details.get("best_epoch"), "chosen": _rounded(run.best)} if _is_chosen(run) else {}),
         "seconds_per_step": details.get("seconds_per_step"),
         "seconds": details.get("seconds"),
+        "train_seconds": details.get("train_seconds"),
         "date": details.get("date"),
         "curves": {key: _rounded(curves[key]) for key in CURVES if key in curves},
     }

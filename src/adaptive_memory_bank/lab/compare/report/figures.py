@@ -73,7 +73,9 @@ def curve_charts(section: Section, kinds: Iterable[CurveKind], *, at: Condition)
     charts = []
     for kind in kinds:
         figure = _empty("epoch", "")
-        figure.update_yaxes(ticksuffix="%" if kind.percent else "")
+        # A margin that follows the labels changes the room of the legend, and so the labels: on some phones for ever.
+        figure.update_yaxes(ticksuffix="%" if kind.percent else "", automargin=False)
+        figure.update_layout(margin_l=56)
         for name, look in looks(section.names, section.baseline, section.ceilings).items():
             _add_curve(figure, kind, histories[name], name=name, look=look)
         if figure.data:
