@@ -5,9 +5,9 @@ import json
 import cub200_protocol as protocol
 import pytest
 
-from adaptive_memory_bank.data import load_dataset
-from adaptive_memory_bank.training.config import RetrievalConfig, make_config
-from adaptive_memory_bank.training.validation import check_retrieval
+from adaptive_memory_bank.lab.data import load_dataset
+from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
+from adaptive_memory_bank.lab.training.option_checks import check_retrieval
 from replicas import write_image
 
 
