@@ -2,34 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from adaptive_memory_bank.moments import Moments
-
-Self = TypeVar("Self", bound="KeepsPrecision")
-
-
-class KeepsPrecision(nn.Module):
-    """A module whose statistics follow ``.to(device)`` and ``.double()``, but never fall below float32.
-
-    ``model.half()`` is about the size of weights and rows; a running mean in half precision stops running.
-    """
-
-    _may_be_half: frozenset[str] = frozenset()
-
-    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        exact = {name: buffer for name, buffer in self._buffers.items() if name not in self._may_be_half}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, before in exact.items():
-            after = self._buffers[name]
-            if before is not None and after is not None and after.dtype in (torch.float16, torch.bfloat16):
-                self._buffers[name] = before.to(after.device)
-        return self
+from adaptive_memory_bank.moments import Moments
+from adaptive_memory_bank.precision import KeepsPrecision
 
 
 class Adapter(KeepsPrecision):
@@ -39,6 +15,7 @@ class Adapter(KeepsPrecision):
     makes, so that it is saved, loaded and moved with the bank.
 
     Example:
+        >>> import torch
         >>> from adaptive_memory_bank import AdaptiveMemoryBank
         >>> class FollowMean(Adapter):
         ...     def observe(self, batch):
@@ -55,7 +32,24 @@ class Adapter(KeepsPrecision):
 
     def __init__(self) -> None:
         super().__init__()
-        self.in_use = False  # set by the bank it serves: one filter follows one bank
+        self._in_use = False
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it serves a bank: one filter follows one bank."""
+        return self._in_use
+
+    def attach(self) -> None:
+        """Begin to serve a bank."""
+        if self._in_use:
+            raise ValueError(
+                f"`adapter` must not serve two banks, but this {type(self).__name__} has one already; make another."
+            )
+        self._in_use = True
+
+    def release(self) -> None:
+        """Stop serving a bank, so that another one can have it."""
+        self._in_use = False
 
     def reset(self, dim: int) -> None:
         """Forget everything: make (or renew) the state for embeddings of ``dim`` dimensions."""

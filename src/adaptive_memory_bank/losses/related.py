@@ -24,7 +24,7 @@ def _slots_sharing(labels: Tensor, stored: Tensor) -> Tensor:
     return slots[known[torch.searchsorted(known, found).clamp_(max=len(known) - 1)] == found]
 
 
-class Related(NamedTuple):
+class RelatedRows(NamedTuple):
     """The rows that have the label of any query: all positives are among them, and often few others."""
 
     slots: Tensor  # (h,), ascending
@@ -34,20 +34,21 @@ class Related(NamedTuple):
     step: int  # rows of a block
 
     @classmethod
-    def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> Related:
+    def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> RelatedRows:
         """Find them."""
-        labels = labels.to(ring.labels.dtype)
-        slots = _slots_sharing(labels, ring.labels[: ring.count])
+        stored = ring.labels
+        labels = labels.to(stored.dtype)
+        slots = _slots_sharing(labels, stored)
         step = rows_per_block(ring, queries)
         starts = torch.arange(0, ring.count + step, step, device=slots.device)
-        same = ring.labels[slots][:, None] == labels
+        same = stored[slots][:, None] == labels
         logits = queries.new_empty(len(slots), len(queries))
         return cls(slots, same, logits, torch.searchsorted(slots, starts).tolist(), step)
 
-    def part(self, index: int) -> Related:
+    def part(self, index: int) -> RelatedRows:
         """Those in a block, counted from its start."""
         here = slice(self.edges[index], self.edges[index + 1])
-        return Related(self.slots[here] - index * self.step, self.same[here], self.logits[here], [], self.step)
+        return RelatedRows(self.slots[here] - index * self.step, self.same[here], self.logits[here], [], self.step)
 
     def hide(self, logits: Tensor, nothing: float) -> None:
         """Note the logits of these rows in a block (b, B), then overwrite those of the same label by ``nothing``."""
