@@ -161,9 +161,9 @@ class AdaptiveMemoryBank(nn.Module):
                 f"This bank holds {holds} rows and was given {got} labels; all have them or none (reset() empties it)."
             )
 
-    def check_queries(self, queries: Tensor, name: str = "queries") -> None:
+    def check_queries(self, queries: Tensor) -> None:
         """Refuse queries that cannot be compared with the rows."""
-        check_rows(name, queries, self.dim, self.device)
+        check_rows("queries", queries, self.dim, self.device)
 
     def _check_batch(self, rows: Tensor, labels: Tensor | None, names: tuple[str, str]) -> None:
         check_rows(names[0], rows, self.dim, self.device)

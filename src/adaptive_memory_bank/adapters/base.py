@@ -32,12 +32,7 @@ class Adapter(KeepsPrecision):
 
     def __init__(self) -> None:
         super().__init__()
-        self._in_use = False
-
-    @property
-    def in_use(self) -> bool:
-        """Whether it serves a bank: one filter follows one bank."""
-        return self._in_use
+        self._in_use = False  # one filter follows one bank
 
     def attach(self) -> None:
         """Begin to serve a bank."""
