@@ -20,7 +20,7 @@ class AdaptiveMemoryBank(nn.Module):
     """Keeps the embeddings of past batches and realigns them to the encoder as it moves.
 
     An adapter filters the moments of each batch, E[B] and s[B]; the bank maps its rows R, dimension by dimension, to
-    the moments the adapter answers with: ``z <- (z - E[R]) * sigma / s[R] + mu``. The map is kept beside the rows and
+    the moments the adapter returns: ``z <- (z - E[R]) * sigma / s[R] + mu``. The map is kept beside the rows and
     applied when they are read, so a step costs O(batch), whatever the size of the bank. Nothing here has a gradient
     except `similarity`, in its queries.
 

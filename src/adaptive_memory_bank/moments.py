@@ -11,7 +11,7 @@ from torch import Tensor
 class Moments(NamedTuple):
     """Mean and spread of some rows, per dimension, with the sampling variance of both.
 
-    Rows that come in classes (P x K batches) are no independent draws: 16 rows of 4 classes say about as much of the
+    Rows that come in classes (P x K batches) are not independent draws: 16 rows of 4 classes say about as much of the
     mean as 4 rows do, and their plain standard deviation misses part of the variance between classes. ``std`` is the
     plain one, ``population_std`` the one corrected for that (one-way analysis of variance); without labels, or where
     every row has its own class, they are the same.
@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 
     mean: Tensor
     std: Tensor
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs of moments
+    count: int  # type: ignore[assignment]  # hides tuple.count, which moments do not need
     population_std: Tensor
     mean_variance: Tensor
     std_variance: Tensor

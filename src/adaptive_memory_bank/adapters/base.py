@@ -9,9 +9,9 @@ from adaptive_memory_bank.precision import KeepsPrecision
 
 
 class Adapter(KeepsPrecision):
-    """Takes the moments of each batch and answers with the moments the bank should have now.
+    """Takes the moments of each batch and returns the moments the bank should have now.
 
-    A subclass writes `observe`, and `reset` if it remembers anything: state lives in buffers that ``reset(dim)``
+    A subclass defines `observe`, and `reset` if it remembers anything: state lives in buffers that ``reset(dim)``
     makes, so that it is saved, loaded and moved with the bank.
 
     Example:
@@ -27,7 +27,7 @@ class Adapter(KeepsPrecision):
     """
 
     #: Whether `observe` looks at what only labels tell (`population_std` and both variances). Measuring that takes as
-    #: long as all the rest of a step, so adapters that do without say so.
+    #: long as the rest of a step, so adapters that do not need it say so.
     uses_labels: ClassVar[bool] = True
 
     def __init__(self) -> None:

@@ -127,7 +127,7 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
 
 
 class NNMemoryBankModule(LightlyNNBank, MemoryBankModule):  # type: ignore[misc]
-    """lightly's `NNMemoryBankModule` with an adapter: answers with the nearest realigned row.
+    """lightly's `NNMemoryBankModule` with an adapter: returns the nearest realigned row.
 
     Rows are projections of any length here, and handed out as such.
 
@@ -174,7 +174,7 @@ def swap_memory_bank(module: M, adapter: Adapter | str | Callable[[], Adapter] =
             f"size 0, {len(banks) - disabled} adaptive already); pass a size such as memory_bank_size=(4096, 128)."
         )
     parts = [(bank, _adaptive(bank.__class__), _own_adapter(adapter)) for bank in plain]
-    for bank, kind, own in parts:  # from here on nothing can fail half way
+    for bank, kind, own in parts:  # all checks are done: no failure leaves a module half swapped
         _swap(bank, kind, own)
     return module
 
@@ -188,7 +188,7 @@ def _own_adapter(adapter: Adapter | str | Callable[[], Adapter]) -> Adapter:
 
 
 def _swap(bank: LightlyBank, kind: Any, adapter: Adapter) -> None:
-    """Change the class of a bank: whoever holds a reference to it, holds the adaptive one."""
+    """Change the class of a bank, so that every reference to it becomes one to the adaptive bank."""
     # The oldest row moves to slot 0, which is replaced first; a fresh bank has it there.
     filler = bank.bank.detach().roll(-int(bank.bank_ptr), dims=0)
     del bank.bank, bank.bank_ptr

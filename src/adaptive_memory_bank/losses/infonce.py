@@ -21,10 +21,10 @@ class MemoryInfoNCELoss(MemoryLoss):
     ``identity`` adapter and a full bank this is lightly's ``NTXentLoss(memory_bank_size=...)``.
 
     A bank of a fifth of the data set holds an earlier view of every fifth query. With the ids of the images, such rows
-    are no negatives of that query: the sum is over the rows of other images.
+    are not negatives of that query: the sum is over the rows of other images.
 
-    The gradient against the bank is computed along with the loss, so a later enqueue cannot disturb it (a symmetric
-    loss may call this twice before one backward), and cannot be differentiated again. In ``eval()`` mode the bank is
+    The gradient against the bank is computed along with the loss: a later enqueue does not change it (a symmetric loss
+    may call this twice before one backward), and second derivatives are not available. In ``eval()`` mode the bank is
     used as it is.
 
     Reference: He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020.
@@ -57,7 +57,7 @@ class MemoryInfoNCELoss(MemoryLoss):
         Args:
             queries: Embeddings (B, dim), any floating point type, any length.
             keys: Embeddings (B, dim) of other views of the same images, in the same order.
-            ids: Which images they are, (B,), integers; rows of the same image are no negatives. All calls with one
+            ids: Which images they are, (B,), integers; rows of the same image are not negatives. All calls with one
                 bank have them or none has.
 
         Returns:

@@ -35,7 +35,7 @@ class RelatedRows(NamedTuple):
 
     @classmethod
     def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> RelatedRows:
-        """Find them."""
+        """Find the rows of a ring that have the label of any query."""
         stored = ring.labels
         labels = labels.to(stored.dtype)
         slots = _slots_sharing(labels, stored)
@@ -46,7 +46,7 @@ class RelatedRows(NamedTuple):
         return cls(slots, same, logits, torch.searchsorted(slots, starts).tolist(), step)
 
     def part(self, index: int) -> RelatedRows:
-        """Those in a block, counted from its start."""
+        """The related rows inside one block, with slots counted from its start."""
         here = slice(self.edges[index], self.edges[index + 1])
         return RelatedRows(self.slots[here] - index * self.step, self.same[here], self.logits[here], [], self.step)
 

@@ -23,9 +23,9 @@ class MemorySupConLoss(MemoryLoss):
     a margin, in Euclidean distance of unit vectors: ``d^2 = 2 - 2 s``. With the ``identity`` adapter this is
     pytorch-metric-learning's ``CrossBatchMemory(SupConLoss(), miner=PairMarginMiner())``, in value and gradient.
 
-    The gradient is computed along with the loss, so a later enqueue cannot disturb it, and cannot be differentiated
-    again. A batch with rows that are not finite has loss NaN; the bank leaves them out. In ``eval()`` mode the bank is
-    used as it is.
+    The gradient is computed along with the loss: a later enqueue does not change it, and second derivatives are not
+    available. A batch with rows that are not finite has loss NaN; the bank leaves them out. In ``eval()`` mode the bank
+    is used as it is.
 
     References: Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020; Khosla et al., "Supervised
     Contrastive Learning", NeurIPS 2020.
