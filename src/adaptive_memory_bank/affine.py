@@ -25,7 +25,7 @@ class AffineMap(KeepsPrecision):
     Example:
         >>> rows = torch.tensor([[0.0], [2.0]])
         >>> to_fresh = AffineMap(1, torch.float32)
-        >>> to_fresh.match(Moments.of(rows), Moments.of(10 + 3 * rows))
+        >>> to_fresh.match(rows.mean(0), rows.std(0), target=Moments.of(10 + 3 * rows))
         >>> to_fresh.to_embeddings(rows).flatten().tolist()
         [10.0, 16.0]
         >>> to_fresh.to_stored(torch.tensor([[13.0]])).item()
@@ -62,24 +62,29 @@ class AffineMap(KeepsPrecision):
         """What to store for embeddings (n, dim)."""
         return rows if self.is_identity else (rows - self.shift) / self.scale
 
-    def to_embedding_moments(self, stored: Moments) -> Moments:
+    def to_embedding_moments(self, mean: Tensor, std: Tensor, count: int) -> Moments:
         """Moments of the embeddings, from those of the stored rows."""
-        return Moments.plain(self._mean(stored), stored.std * self.scale, stored.count)
+        return Moments.plain(self._to_embedding(mean), std * self.scale, count)
 
-    def match(self, stored: Moments, target: Moments) -> None:
+    def match(self, mean: Tensor, std: Tensor, target: Moments) -> None:
         """Become the map from stored rows to embeddings with the moments ``target`` (ICCV 2023, eq. 3).
 
         ``z = (s - E[S]) * sigma / s[S] + mu`` follows from both moments alone; nothing is composed from step to step,
         and nothing can run away. Dimensions without spread, in the rows or in the target, keep their scale.
+
+        Args:
+            mean: Of the stored rows, (dim,).
+            std: Of the stored rows, (dim,).
+            target: Moments the embeddings shall have.
         """
-        least = EPSILON * (1 + self._mean(stored).abs())
-        has_spread = (stored.std * self.scale > least) & (target.std > least)
-        self.scale.copy_(torch.where(has_spread, target.std / stored.std, self.scale))
-        torch.addcmul(target.mean.to(self.shift), stored.mean, self.scale, value=-1, out=self.shift)
+        least = EPSILON * (1 + self._to_embedding(mean).abs())
+        has_spread = (std * self.scale > least) & (target.std > least)
+        self.scale.copy_(torch.where(has_spread, target.std / std, self.scale))
+        torch.addcmul(target.mean.to(self.shift), mean, self.scale, value=-1, out=self.shift)
         self.is_identity = False
 
-    def _mean(self, stored: Moments) -> Tensor:
-        return torch.addcmul(self.shift, stored.mean, self.scale)
+    def _to_embedding(self, stored: Tensor) -> Tensor:
+        return torch.addcmul(self.shift, stored, self.scale)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Non-tensor state."""

@@ -93,7 +93,7 @@ class LazyRing(KeepsPrecision):
     @property
     def moments(self) -> Moments:
         """Moments of the realigned rows, from those of the stored ones: O(dim)."""
-        return self.map.to_embedding_moments(self._stored_moments)
+        return self.map.to_embedding_moments(self.stored_mean, self._stored_std(), self.count)
 
     def reset(self) -> None:
         """Empty the ring."""
@@ -144,7 +144,7 @@ class LazyRing(KeepsPrecision):
     def realign(self, target: Moments) -> None:
         """Give the rows the moments ``target``: ``z <- (z - E[R]) * sigma / s[R] + mu`` (ICCV 2023, eq. 3)."""
         if self.count:
-            self.map.match(self._stored_moments, target)
+            self.map.match(self.stored_mean, self._stored_std(), target)
 
     def read(self, start: int = 0, stop: int | None = None, out: Tensor | None = None) -> Tensor:
         """Realigned rows of the filled slots from ``start`` to ``stop``, in ``out`` or in a fresh tensor."""
@@ -185,9 +185,8 @@ class LazyRing(KeepsPrecision):
                 f"size {self.size} and dim {self.dim}; make the bank with the size and dim of the checkpoint."
             )
 
-    @property
-    def _stored_moments(self) -> Moments:
-        return Moments.plain(self.stored_mean, (self.stored_m2 / max(self.count - 1, 1)).sqrt(), self.count)
+    def _stored_std(self) -> Tensor:
+        return (self.stored_m2 / max(self.count - 1, 1)).sqrt()
 
     def _block_slices(self) -> Iterator[slice]:
         step = max(BLOCK_BYTES // (self.dim * self.compute_dtype.itemsize), 1)

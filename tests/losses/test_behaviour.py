@@ -149,6 +149,22 @@ def test_neither_the_similarities_nor_a_copy_of_the_bank_are_ever_made(monkeypat
     assert proof.numbers == 64 * size
 
 
+def test_pairs_are_counted_on_the_device_and_become_numbers_when_read():
+    ours = make(20, mine=False)
+    assert ours.last_pairs == (0, 0)
+    ours(*random_batch(0))
+    assert all(type(number) is int for number in ours.last_pairs)
+    assert ours.last_pairs == copy.deepcopy(ours).last_pairs != (0, 0)
+
+
+def test_a_broken_query_without_any_pair_still_gives_a_gradient_of_nan():
+    rows, labels = torch.eye(6)[:3], torch.arange(3)
+    rows[2, 1] = torch.nan
+    value, gradient = value_and_gradient(make(9), rows, labels)
+    assert value.isnan()
+    assert gradient.isnan().any()
+
+
 def test_state_is_the_banks():
     ours, loaded = make(20, adapter="axbn"), make(20, adapter="axbn")
     for step in range(4):

@@ -77,7 +77,12 @@ class MemorySupConLoss(MemoryLoss):
         self.pos_margin, self.neg_margin, self.mine = pos_margin, neg_margin, mine
         self.batch_weight = float(batch_weight)
         self.start_after = check_start_after(start_after)
-        self.last_pairs = Pairs(0, 0)
+        self._last_pairs = torch.zeros(2, dtype=torch.int64)  # positive and negative, on the device of the queries
+
+    @property
+    def last_pairs(self) -> Pairs:
+        """Pairs kept in the last step (see the class). Reading it waits for the device."""
+        return Pairs(*self._last_pairs.tolist())
 
     def forward(self, queries: Tensor, labels: Tensor) -> Tensor:
         """Adapt, enqueue, compare.
@@ -107,18 +112,18 @@ class MemorySupConLoss(MemoryLoss):
         finite = queries.detach().square().sum(1).isfinite()
         if finite.all():
             return self._loss(queries, labels, slots)
-        return self._loss(queries[finite], labels[finite], slots[finite]) * torch.nan
+        return self._loss(queries[finite], labels[finite], slots[finite]) + queries.sum() * torch.nan
 
     def _loss(self, queries: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
         with torch.autocast(queries.device.type, enabled=False):
             unit = self._unit(queries)
             if self.steps.count < self.start_after:
-                loss, self.last_pairs = self._within_batch(unit, labels)
+                loss, self._last_pairs = self._within_batch(unit, labels)
                 return loss
-            loss, self.last_pairs = self._against_bank(unit, labels, slots)
+            loss, self._last_pairs = self._against_bank(unit, labels, slots)
             return loss + self.batch_weight * self._within_batch(unit, labels)[0] if self.batch_weight else loss
 
-    def _against_bank(self, unit: Tensor, labels: Tensor, slots: Tensor) -> tuple[Tensor, Pairs]:
+    def _against_bank(self, unit: Tensor, labels: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
         losses, pairs = losses_against_bank(
             self.bank.ring,
             unit,
@@ -128,11 +133,11 @@ class MemorySupConLoss(MemoryLoss):
             margins=self._margins,
             workspace=self._workspace,
         )
-        return _mean_above_zero(losses, pairs, unit), pairs
+        return _mean_above_zero(losses, pairs), pairs
 
-    def _within_batch(self, unit: Tensor, labels: Tensor) -> tuple[Tensor, Pairs]:
+    def _within_batch(self, unit: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         losses, pairs = losses_within_batch(unit, labels, temperature=self.temperature, margins=self._margins)
-        return _mean_above_zero(losses, pairs, unit), pairs
+        return _mean_above_zero(losses, pairs), pairs
 
     @property
     def _margins(self) -> Margins:
@@ -145,10 +150,9 @@ class MemorySupConLoss(MemoryLoss):
         return f"temperature={self.temperature}, {mining}, {weights}"
 
 
-def _mean_above_zero(losses: Tensor, pairs: Pairs, queries: Tensor) -> Tensor:
+def _mean_above_zero(losses: Tensor, pairs: Tensor) -> Tensor:
     """Average as pytorch-metric-learning does: over losses above 0, and 0 where there is nothing to compare."""
     counted = losses > 0
-    comparable = min(pairs) > 0 and max(pairs) > 1
-    if not (comparable and counted.any()):
-        return (queries * 0).sum()
-    return losses.where(counted, 0).sum() / counted.sum()  # indexing would cost more, forward and backward
+    comparable = (pairs.min() > 0) & (pairs.max() > 1)
+    # Masks instead of indices and branches: these would make a GPU wait, and cost more on a CPU.
+    return losses.where(counted, 0).sum() / counted.sum().clamp(min=1) * comparable

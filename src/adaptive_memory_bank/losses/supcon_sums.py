@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adaptive_memory_bank.losses.pairs import Margins, Pairs
+from adaptive_memory_bank.losses.pairs import Margins
 from adaptive_memory_bank.losses.related import RelatedRows
 from adaptive_memory_bank.losses.soft_sum import SoftSum, wants_gradient, with_gradient
 from adaptive_memory_bank.losses.walk import Block, Workspace, unit_factors, walk
@@ -23,8 +23,8 @@ def losses_against_bank(
     temperature: float,
     margins: Margins,
     workspace: Workspace,
-) -> tuple[Tensor, Pairs]:
-    """Loss of each query (B,), 0 where it has no positive, and the number of pairs kept over all queries.
+) -> tuple[Tensor, Tensor]:
+    """Loss of each query (B,), 0 where it has no positive, and the pairs kept: positive and negative, (2,).
 
     For a query i with kept positives P and negatives N, ``log sum_(j in P + N) exp(l_ij) - mean_(j in P) l_ij``, with
     ``l_ij`` the cosine similarity over temperature (Khosla et al., "Supervised Contrastive Learning", 2020, eq. 2).
@@ -48,13 +48,13 @@ def losses_against_bank(
             related.same & (related.slots[:, None] != slots) & (related.logits < margins.positive_below / temperature)
         )
         losses, gradient = _combine(ring, related, kept, negatives.soft)
-    pairs = Pairs(int(kept.sum()), int(negatives.kept.sum(dtype=torch.float64)))
+        pairs = torch.stack([kept.sum(), negatives.kept.sum(dtype=torch.float64).long()])
     return with_gradient(queries, losses, None if gradient is None else gradient / temperature), pairs
 
 
 def losses_within_batch(
     queries: Tensor, labels: Tensor, *, temperature: float, margins: Margins
-) -> tuple[Tensor, Pairs]:
+) -> tuple[Tensor, Tensor]:
     """The same within a batch of unit vectors (B, dim), differentiable on both sides: small, so plain autograd."""
     cosines = queries @ queries.T
     same = labels[:, None] == labels
@@ -64,7 +64,7 @@ def losses_within_batch(
     # The smallest number instead of minus infinity: a query without pairs must have gradient 0, not NaN.
     whole = logits.masked_fill(~(positive | negative), torch.finfo(logits.dtype).min).logsumexp(1)
     losses = whole - logits.where(positive, 0).sum(1) / count.clamp(min=1)
-    return losses.where(count > 0, 0), Pairs(int(positive.sum()), int(negative.sum()))
+    return losses.where(count > 0, 0), torch.stack([positive.sum(), negative.sum()])
 
 
 class _Negatives:
