@@ -51,7 +51,7 @@ def measure_fold(bank: AdaptiveMemoryBank) -> float:
     for _ in range(3):
         bank.adapt(torch.randn(BATCH, bank.dim))
         begin = time.perf_counter()
-        bank.ring._fold()
+        bank.ring.fold()
         found.append(1e3 * (time.perf_counter() - begin))
     return min(found)
 
@@ -59,7 +59,8 @@ def measure_fold(bank: AdaptiveMemoryBank) -> float:
 def bytes_of(bank: AdaptiveMemoryBank) -> tuple[int, int]:
     """Bytes of everything the bank holds, and of its rows and labels alone."""
     tensors = [value for value in bank.state_dict().values() if isinstance(value, torch.Tensor)]
-    return sum(t.nbytes for t in tensors), bank.ring.rows.nbytes + bank.ring.labels.nbytes
+    per_row = bank.dim * bank.dtype.itemsize + torch.int64.itemsize
+    return sum(t.nbytes for t in tensors), bank.size * per_row
 
 
 def run(size: int, dim: int, rounds: int) -> dict[str, float]:

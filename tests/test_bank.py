@@ -191,7 +191,8 @@ def test_it_is_invisible_to_buffers_but_not_to_state_dict():
     assert list(model.buffers()) == []
     assert [type(module).__name__ for module in model.modules()] == ["Sequential", "Linear", "AdaptiveMemoryBank"]
     names = {name.removeprefix("1.") for name in model.state_dict()}
-    assert {"ring.rows", "ring.labels", "ring.scale", "ring.shift", "ring.mean", "ring.m2", "adapter.gain"} <= names
+    stored = {"ring.stored", "ring.stored_labels", "ring.stored_mean", "ring.stored_m2"}
+    assert stored | {"ring.map.scale", "ring.map.shift", "adapter.gain"} <= names
 
 
 def test_importing_it_loads_torch_and_nothing_heavier():
@@ -219,3 +220,34 @@ def test_last_slots_tell_where_the_rows_of_the_last_enqueue_landed():
     assert bank.embeddings[bank.last_slots[[0, 2, 3]], 0].tolist() == [3.0, 5.0, 6.0]
     bank.update(torch.arange(7.0)[:, None])  # two more than it holds: the first two do not stay
     assert bank.last_slots.tolist() == [-1, -1, 3, 4, 0, 1, 2]
+
+
+def test_update_is_take_adapt_and_store():
+    whole, parts = AdaptiveMemoryBank(10, 4, "auto"), AdaptiveMemoryBank(10, 4, "auto")
+    for rows, labels in drifting_batches(5, 8, 4):
+        rows[2] = math.nan
+        whole.update(rows, labels)
+        batch = parts.take(rows, labels)
+        assert (len(batch.rows), batch.rejected) == (7, 1)
+        parts.adapt_to(batch)
+        parts.store(batch)
+        assert str(whole.state_dict()) == str(parts.state_dict())
+
+
+def test_restored_rows_are_read_back_and_the_filter_stays():
+    bank = AdaptiveMemoryBank(4, 2, "xbn")
+    bank.update(torch.randn(4, 2), torch.arange(4))
+    bank.restore(torch.eye(2), torch.tensor([7, 8]), cursor=2)
+    assert torch.equal(bank.embeddings, torch.eye(2))
+    assert (bank.labels.tolist(), bank.cursor, bank.is_full) == ([7, 8], 2, False)
+
+
+def test_a_released_adapter_may_serve_another_bank():
+    bank = AdaptiveMemoryBank(4, 2, "ema")
+    assert AdaptiveMemoryBank(8, 2, bank.release_adapter()).adapter is bank.adapter
+
+
+def test_a_model_with_a_bank_can_be_initialised_by_apply():
+    bank, seen = AdaptiveMemoryBank(4, 2, "ema"), []
+    torch.nn.Sequential(bank).apply(lambda module: seen.append(type(module).__name__))
+    assert seen == ["AffineMap", "LazyRing", "EMA", "AdaptiveMemoryBank", "Sequential"]

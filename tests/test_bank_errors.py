@@ -39,6 +39,11 @@ BAD_CALLS = {
         ValueError,
         "holds labelled rows and was given rows without",
     ),
+    "restored cursor": (
+        lambda bank: bank.restore(torch.zeros(4, 2), LABELS, cursor=3),
+        ValueError,
+        "`cursor` must be the first free slot, or any slot of a full bank, got 3",
+    ),
     "queries": (lambda bank: bank.similarity(torch.zeros(4, 3)), ValueError, r"`queries` must have shape \(B, 2\)"),
 }
 LABELS = torch.arange(4)

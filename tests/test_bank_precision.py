@@ -21,8 +21,8 @@ def test_half_storage_holds_half_the_bytes_and_the_same_rows_up_to_rounding(dtyp
     for rows in batches():
         half.update(rows)
         full.update(rows)
-        assert half.ring.rows.dtype == dtype
-        assert {half.ring.scale.dtype, half.ring.mean.dtype, half.adapter.mean.dtype} == {torch.float32}
+        assert half.dtype == dtype
+        assert {half.compute_dtype, half.moments.mean.dtype, half.adapter.mean.dtype} == {torch.float32}
         # A row is rounded when stored and when folded: relative 2^-8 (bfloat16) or 2^-11, each time.
         assert (half.embeddings - full.embeddings).abs().max() < 3 * 2 ** (-8 if dtype == torch.bfloat16 else -11) * 6
     torch.testing.assert_close(half.moments.mean, half.embeddings.mean(0), rtol=1e-4, atol=1e-4)
@@ -53,11 +53,11 @@ def test_half_turns_the_rows_and_leaves_the_statistics(dtype):
     bank = AdaptiveMemoryBank(50, 8, "axbn")
     for rows in batches(7):
         bank.update(rows)
-    scale, mean, before = bank.ring.scale.clone(), bank.adapter.mean.clone(), bank.embeddings
+    moments, mean, before = bank.moments, bank.adapter.mean.clone(), bank.embeddings
     bank.to(dtype)
-    assert bank.ring.rows.dtype == dtype
-    assert bank.ring.scale.dtype == torch.float32
-    assert torch.equal(bank.ring.scale, scale)
+    assert bank.dtype == dtype
+    assert bank.compute_dtype == torch.float32
+    assert torch.equal(bank.moments.std, moments.std)
     assert torch.equal(bank.adapter.mean, mean)
     torch.testing.assert_close(bank.embeddings, before, rtol=0.02, atol=0.02)
     bank.update(batches(1)[0])

@@ -27,11 +27,11 @@ def filled(steps, name="xbn", **options):
 def test_rows_are_read_back_as_given_and_their_moments_are_exact(steps):
     bank = filled(steps)
     rows, labels, filter_state = 7 + 3 * batch(99, len(bank))[0], bank.labels, str(bank.adapter.state_dict())
-    place = bank.ring.cursor, bank.ring.count
+    position = bank.cursor, len(bank)
     bank.replace(rows)
     assert torch.equal(bank.embeddings, rows)
     assert torch.equal(bank.labels, labels)
-    assert (bank.ring.cursor, bank.ring.count) == place
+    assert (bank.cursor, len(bank)) == position
     assert str(bank.adapter.state_dict()) == filter_state
     for field, value in Moments.of(rows)._asdict().items():
         torch.testing.assert_close(getattr(bank.moments, field), value)
@@ -55,8 +55,8 @@ def test_rows_of_any_precision_are_stored_in_that_of_the_bank(dtype):
     bank = filled(4, dtype=dtype)
     rows = batch(9, 20)[0].double()
     bank.replace(rows)
-    stored = rows.to(bank.ring.scale.dtype).to(dtype)
-    assert torch.equal(bank.embeddings, stored.to(bank.ring.scale.dtype))
+    stored = rows.to(bank.compute_dtype).to(dtype)
+    assert torch.equal(bank.embeddings, stored.to(bank.compute_dtype))
     torch.testing.assert_close(bank.moments.std, bank.embeddings.std(0))
 
 

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_memory_bank import Moments
+from adaptive_memory_bank import moments as moments_module
 from reference import moments_in_classes
 
 
@@ -29,9 +30,16 @@ def test_known_values_of_rows_in_classes():
     torch.testing.assert_close(moments.std_variance.item(), (128 / 1.5 + 0.8) / 36)
 
 
+@pytest.mark.parametrize("classes", ["_classes", "_classes_by_sorting"], ids=["on a CPU", "elsewhere"])
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 5), min_size=3, max_size=30), st.integers(0, 2**31))
-def test_unequal_classes_equal_a_loop(labels, seed):
+@given(labels=st.lists(st.integers(0, 5), min_size=3, max_size=30), seed=st.integers(0, 2**31))
+def test_unequal_classes_equal_a_loop(classes, labels, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moments_module, "_classes", getattr(moments_module, classes))
+        check_unequal_classes(labels, seed)
+
+
+def check_unequal_classes(labels, seed):
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(len(labels), 3, generator=generator, dtype=torch.float64)
     moments = Moments.of(rows, torch.tensor(labels))

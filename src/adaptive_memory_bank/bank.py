@@ -10,18 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter, make_adapter
-from adaptive_memory_bank.distributed import gather_batch
+from adaptive_memory_bank.batch import Batch, are_storable
+from adaptive_memory_bank.checks import check_labels, check_positive_integer, check_rows
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.ring import LazyRing
-
-LARGEST_SQUARED_NORM = 1e30  # beyond this, sums of squares over a bank leave the range of float32
 
 
 class AdaptiveMemoryBank(nn.Module):
     """Keeps the embeddings of past batches and realigns them to the encoder as it moves.
 
     An adapter filters the moments of each batch, E[B] and s[B]; the bank maps its rows R, dimension by dimension, to
-    the moments the adapter answers with: ``z <- (z - E[R]) * sigma / s[R] + mu``. The map is kept beside the rows and
+    the moments the adapter returns: ``z <- (z - E[R]) * sigma / s[R] + mu``. The map is kept beside the rows and
     applied when they are read, so a step costs O(batch), whatever the size of the bank. Nothing here has a gradient
     except `similarity`, in its queries.
 
@@ -61,22 +60,17 @@ class AdaptiveMemoryBank(nn.Module):
         gather_distributed: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in (("size", size), ("dim", dim)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer, got {value!r}.")
+        check_positive_integer("size", size)
+        check_positive_integer("dim", dim)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point or dtype.itemsize < 2:
             raise ValueError(f"`dtype` must be float32, float64, bfloat16 or float16, got {dtype}.")
         adapter = make_adapter(adapter)
-        if adapter.in_use:
-            raise ValueError(
-                f"`adapter` must not serve two banks, but this {type(adapter).__name__} has one already; make another."
-            )
+        adapter.attach()
         self.gather_distributed = gather_distributed
         self.rejected_rows = 0  # rows with NaN or infinity that were offered and refused
         self.last_slots = torch.empty(0, dtype=torch.int64)  # of this rank's rows in the last enqueue; -1: not stored
         self.ring = LazyRing(size, dim, dtype)
         self.adapter = adapter
-        self.adapter.in_use = True
         self._reset_adapter()
 
     @property
@@ -95,6 +89,26 @@ class AdaptiveMemoryBank(nn.Module):
         return self.ring.is_full
 
     @property
+    def cursor(self) -> int:
+        """The slot of the next row."""
+        return self.ring.cursor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the stored rows."""
+        return self.ring.dtype
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """Of `embeddings` and of all arithmetic: float32, or float64 for float64 rows."""
+        return self.ring.compute_dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.ring.device
+
+    @property
     def embeddings(self) -> Tensor:
         """Realigned rows (n, dim) in ring order: a fresh tensor without gradient, safe to keep."""
         return self.ring.read()
@@ -102,7 +116,7 @@ class AdaptiveMemoryBank(nn.Module):
     @property
     def labels(self) -> Tensor | None:
         """Labels (n,) in ring order, or None where none were ever given."""
-        return self.ring.labels[: len(self)].clone() if self.ring.labelled else None
+        return self.ring.labels.clone() if self.ring.labelled else None
 
     @property
     def moments(self) -> Moments:
@@ -116,56 +130,122 @@ class AdaptiveMemoryBank(nn.Module):
             rows: Shape (B, dim), any floating point type. Rows with NaN or infinity are left out and counted.
             labels: Shape (B,), integers; all batches have them or none has.
         """
-        self._check(rows, labels)
-        self._check_labelled(labels)
-        rows, labels, own = self._take(rows, labels, count_rejected=True)
-        self._adapt(rows, labels)
-        self._enqueue(rows, labels, own)
+        self.check(rows, labels)
+        batch = self.take(rows, labels)
+        self.adapt_to(batch)
+        self.store(batch)
 
     def adapt(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Realign the bank to a batch, and store nothing. With labels, moments know about classes."""
-        self._check(rows, labels)
-        rows, labels, _ = self._take(rows, labels, count_rejected=False)
-        self._adapt(rows, labels)
+        self._check_batch(rows, labels, ("rows", "labels"))
+        self.adapt_to(self.take(rows, labels))
 
     def enqueue(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Store a batch, and realign nothing. A batch larger than the bank leaves its newest rows."""
-        self._check(rows, labels)
-        self._check_labelled(labels)
-        self._enqueue(*self._take(rows, labels, count_rejected=True))
+        self.check(rows, labels)
+        self.store(self.take(rows, labels))
+
+    def check(self, rows: Tensor, labels: Tensor | None = None, *, names: tuple[str, str] = ("rows", "labels")) -> None:
+        """Refuse a batch that cannot be stored. For losses, which check before they do anything.
+
+        Args:
+            rows: As for `update`.
+            labels: As for `update`.
+            names: What messages call the two.
+        """
+        self._check_batch(rows, labels, names)
+        labelled = labels is not None
+        if self.ring.labelled is not None and self.ring.labelled != labelled:
+            holds, got = ("labelled", "rows without") if self.ring.labelled else ("unlabelled", "rows with")
+            raise ValueError(
+                f"This bank holds {holds} rows and was given {got} labels; all have them or none (reset() empties it)."
+            )
+
+    def check_queries(self, queries: Tensor) -> None:
+        """Refuse queries that cannot be compared with the rows."""
+        check_rows("queries", queries, self.dim, self.device)
+
+    def _check_batch(self, rows: Tensor, labels: Tensor | None, names: tuple[str, str]) -> None:
+        check_rows(names[0], rows, self.dim, self.device)
+        if labels is not None:
+            check_labels(names[1], labels, rows)
+
+    @torch.no_grad()
+    def take(self, rows: Tensor, labels: Tensor | None = None) -> Batch:
+        """Gather a batch that passed `check`, cast it, and leave out rows that are not finite.
+
+        `update` is `take`, `adapt_to` and `store`; a loss that does something in between takes its batch once.
+        """
+        return Batch.of(rows, labels, dtype=self.compute_dtype, stored_as=self.dtype, gather=self.gather_distributed)
+
+    @torch.no_grad()
+    def adapt_to(self, batch: Batch) -> None:
+        """Realign the bank to a batch that was taken."""
+        if len(batch.rows) < 2:  # no spread to learn from
+            return
+        target = self.adapter.observe(Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None))
+        if target is not None:
+            self.ring.realign(target)
+
+    @torch.no_grad()
+    def store(self, batch: Batch) -> None:
+        """Enqueue a batch that was taken. Sets ``last_slots`` and counts the rows left out."""
+        self.rejected_rows += batch.rejected
+        slots = self.ring.next_slots(len(batch.rows))
+        self.last_slots = torch.cat([slots, slots.new_tensor([-1])])[batch.own]  # -1 finds the -1 at the end
+        self.ring.write(batch.rows, batch.labels)
 
     @torch.no_grad()
     def replace(self, rows: Tensor) -> None:
-        """Put other embeddings of the same samples in the place of the stored rows; the filter stays as it is.
+        """Replace the stored rows by new embeddings of the same samples; the filter stays as it is.
 
-        For whoever embeds a memory anew from its images. Afterwards `embeddings` are these rows, up to the storage's
+        For memories that are re-embedded from their images. Afterwards `embeddings` are these rows, up to the storage's
         precision, and `moments` are theirs.
 
         Args:
-            rows: Shape (n, dim), n rows as many as the bank holds, in ring order. Where one has NaN or infinity, the
+            rows: Shape (n, dim), as many as the bank holds, in ring order. Where one has NaN or infinity, the
                 stored row stays, and is counted as rejected.
         """
-        check_rows("rows", rows, self.ring)
+        check_rows("rows", rows, self.dim, self.device)
         if len(rows) != len(self):
             raise ValueError(f"`rows` must be as many as the bank holds, {len(self)}, got {len(rows)}.")
-        rows = rows.to(self.ring.scale.dtype)
-        storable = self._storable(rows)
+        rows = rows.to(self.compute_dtype)
+        storable = are_storable(rows, self.dtype)
         if not storable.all():
             self.rejected_rows += int((~storable).sum())
             rows = torch.where(storable[:, None], rows, self.embeddings)
         self.ring.replace(rows)
+
+    @torch.no_grad()
+    def restore(self, rows: Tensor, labels: Tensor | None, *, cursor: int) -> None:
+        """Hold rows that another memory held, and no others; the filter stays as it is.
+
+        Args:
+            rows: Shape (n, dim), in slot order, n up to `size`.
+            labels: Shape (n,), integers, or None.
+            cursor: The slot of the next row: n, or any slot if the rows fill the bank.
+        """
+        self._check_batch(rows, labels, ("rows", "labels"))
+        if not ((len(rows) == self.size and 0 <= cursor < self.size) or len(rows) == cursor < self.size):
+            raise ValueError(f"`cursor` must be the first free slot, or any slot of a full bank, got {cursor!r}.")
+        self.ring.restore(rows.to(self.compute_dtype), labels, cursor)
+
+    def release_adapter(self) -> Adapter:
+        """Give up the adapter, for another bank that takes the place of this one."""
+        self.adapter.release()
+        return self.adapter
 
     def similarity(self, queries: Tensor) -> Tensor:
         """Cosine similarity of queries (B, dim) to the realigned rows: (B, n), differentiable in the queries.
 
         Later updates do not disturb a backward pass through it.
         """
-        check_rows("queries", queries, self.ring)
-        queries = F.normalize(queries.to(self.ring.scale.dtype), dim=1)
+        self.check_queries(queries)
+        queries = F.normalize(queries.to(self.compute_dtype), dim=1)
         if torch.is_grad_enabled() and queries.requires_grad:
             # The backward pass needs rows that no later enqueue overwrites: this copy.
             return queries @ F.normalize(self.embeddings, dim=1).T
-        products = [queries @ F.normalize(self.ring.read(b.start, b.stop), dim=1).T for b in self.ring.blocks()]
+        products = [queries @ F.normalize(rows, dim=1).T for rows in self.ring.blocks()]
         return torch.cat(products, dim=1) if products else queries.new_zeros(len(queries), 0)
 
     @torch.no_grad()
@@ -177,62 +257,7 @@ class AdaptiveMemoryBank(nn.Module):
 
     def _reset_adapter(self) -> None:
         self.adapter.reset(self.dim)
-        self.adapter.to(device=self.ring.scale.device, dtype=self.ring.scale.dtype)
-
-    @torch.no_grad()
-    def _take(
-        self, rows: Tensor, labels: Tensor | None, *, count_rejected: bool
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Gather, cast, and leave out rows that are not finite.
-
-        The third answer tells where in the rows taken those of this rank are, with -1 for the ones left out.
-        """
-        rows, labels = rows.detach(), None if labels is None else labels.to(rows.device)
-        count, first = len(rows), 0
-        if self.gather_distributed:
-            rows, labels, first = gather_batch(rows, labels)
-        rows = rows.to(self.ring.scale.dtype)
-        finite = self._storable(rows)
-        if finite.all():
-            return rows, labels, torch.arange(first, first + count, device=rows.device)
-        if count_rejected:
-            self.rejected_rows += int((~finite).sum())
-        places = torch.where(finite, finite.cumsum(0) - 1, -1)
-        return rows[finite], None if labels is None else labels[finite], places[first : first + count]
-
-    def _storable(self, rows: Tensor) -> Tensor:
-        """Which rows (B,) are finite, also as they are stored."""
-        finite = rows.square().sum(1) < LARGEST_SQUARED_NORM  # NaN is not
-        if self.ring.rows.dtype == torch.float16:  # has infinities of its own
-            finite &= rows.to(torch.float16).isfinite().all(1)
-        return finite
-
-    @torch.no_grad()
-    def _adapt(self, rows: Tensor, labels: Tensor | None) -> None:
-        if len(rows) < 2:  # no spread to learn from
-            return
-        target = self.adapter.observe(Moments.of(rows, labels if self.adapter.uses_labels else None))
-        if target is not None:
-            self.ring.realign(target)
-
-    @torch.no_grad()
-    def _enqueue(self, rows: Tensor, labels: Tensor | None, own: Tensor) -> None:
-        slots = self.ring.landing(len(rows))
-        self.last_slots = torch.cat([slots, slots.new_tensor([-1])])[own]  # -1 finds the -1 at the end
-        self.ring.write(rows, labels)
-
-    def _check(self, rows: Tensor, labels: Tensor | None) -> None:
-        check_rows("rows", rows, self.ring)
-        if labels is not None:
-            check_labels("labels", labels, rows)
-
-    def _check_labelled(self, labels: Tensor | None) -> None:
-        labelled = labels is not None
-        if self.ring.labelled is not None and self.ring.labelled != labelled:
-            holds, got = ("labelled", "rows without") if self.ring.labelled else ("unlabelled", "rows with")
-            raise ValueError(
-                f"This bank holds {holds} rows and was given {got} labels; all have them or none (reset() empties it)."
-            )
+        self.adapter.to(device=self.device, dtype=self.compute_dtype)
 
     def named_modules(
         self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
@@ -244,21 +269,16 @@ class AdaptiveMemoryBank(nn.Module):
             yield prefix, self
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Everything that is no tensor."""
+        """Non-tensor state."""
         return {"rejected_rows": self.rejected_rows}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore what `get_extra_state` gave."""
+        """Restore what `get_extra_state` returned."""
         self.rejected_rows = int(state["rejected_rows"])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Refuse a bank of another shape before anything is overwritten."""
-        rows = state_dict.get(f"{prefix}ring.rows")
-        if rows is not None and rows.shape != self.ring.rows.shape:
-            raise ValueError(
-                f"A bank of size {rows.shape[0]} and dim {rows.shape[1]} cannot be loaded into one of "
-                f"size {self.size} and dim {self.dim}; make the bank with the size and dim of the checkpoint."
-            )
+        self.ring.check_loadable(state_dict, f"{prefix}ring.")
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __len__(self) -> int:
@@ -266,26 +286,4 @@ class AdaptiveMemoryBank(nn.Module):
 
     def extra_repr(self) -> str:
         """Show size and fill."""
-        return f"size={self.size}, dim={self.dim}, filled={len(self)}, dtype={self.ring.rows.dtype}"
-
-
-def check_rows(name: str, rows: Tensor, ring: LazyRing) -> None:
-    """Refuse what cannot be compared with, or stored among, the rows of a ring."""
-    if not isinstance(rows, Tensor) or not rows.is_floating_point():
-        found = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
-        raise TypeError(f"`{name}` must be a floating point tensor, got {found}.")
-    if rows.ndim != 2 or rows.shape[1] != ring.dim:
-        raise ValueError(f"`{name}` must have shape (B, {ring.dim}) but has shape {tuple(rows.shape)}.")
-    if rows.device != ring.rows.device:
-        raise ValueError(
-            f"`{name}` must be on the bank's device {ring.rows.device}, got {rows.device}; bank.to(...) moves the bank."
-        )
-
-
-def check_labels(name: str, labels: Tensor, rows: Tensor) -> None:
-    """Refuse what is not one integer per row."""
-    found = labels.dtype if isinstance(labels, Tensor) else labels if labels is None else type(labels).__name__
-    if not isinstance(found, torch.dtype) or found.is_floating_point or found.is_complex or found == torch.bool:
-        raise TypeError(f"`{name}` must be a tensor of integers, got {found}.")
-    if labels.shape != rows.shape[:1]:
-        raise ValueError(f"`{name}` must have shape ({len(rows)},), one per row, got {tuple(labels.shape)}.")
+        return f"size={self.size}, dim={self.dim}, filled={len(self)}, dtype={self.dtype}"

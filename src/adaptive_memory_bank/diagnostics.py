@@ -48,17 +48,17 @@ class DriftAverage:
         self.max += (drift.max - self.max) / self.count
 
     def pop(self) -> dict[str, float]:
-        """The epoch's ``drift/mean`` and ``drift/max`` (none without steps), and a fresh start."""
+        """Return the epoch's ``drift/mean`` and ``drift/max`` (none without steps), and start over."""
         averages = {"drift/mean": self.mean, "drift/max": self.max} if self.count else {}
         self.load_state_dict({"count": 0, "mean": 0.0, "max": 0.0})
         return averages
 
     def state_dict(self) -> dict[str, float]:
-        """Everything there is."""
+        """The whole state."""
         return {"count": self.count, "mean": self.mean, "max": self.max}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Go on from a `state_dict`."""
+        """Continue from a `state_dict`."""
         self.count, self.mean, self.max = int(state["count"]), state["mean"], state["max"]
 
 
@@ -72,13 +72,13 @@ class Staleness(NamedTuple):
 class StoredSources(nn.Module):
     """Remembers, row by row, which image a bank's rows came from and how they were before any realignment.
 
-    It is a plain memory that is fed the same rows in the same order, with the sources in place of labels; row i of
-    one is row i of the other.
+    It is a plain memory of the same rows in the same order, with the sources instead of labels: row i of one is row i
+    of the other.
 
     Args:
-        size: Of the bank it goes along with.
-        dim: Of the bank it goes along with.
-        gather_distributed: Of the bank it goes along with.
+        size: Of the bank it follows.
+        dim: Of the bank it follows.
+        gather_distributed: Of the bank it follows.
 
     Example:
         >>> bank = AdaptiveMemoryBank(4, 2, "xbn")

@@ -10,7 +10,7 @@ from torch import Tensor
 def gather_batch(rows: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None, int]:
     """Concatenate rows (and labels) of all ranks in rank order; every rank gets the same. Alone: the batch itself.
 
-    The third answer is where the rows of this rank begin.
+    The third return value is the position of this rank's first row.
     """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return rows, labels, 0

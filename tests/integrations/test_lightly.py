@@ -150,13 +150,13 @@ class TestRows:
         for _ in range(3):
             _, rows = bank(unit(4, 3, generator=generator).to(dtype), update=True)
             assert rows.dtype == dtype
-        assert bank.memory.ring.rows.dtype == torch.float32
+        assert bank.memory.dtype == torch.float32
         assert bank.half().bank.dtype == torch.float16
 
     def test_the_bank_follows_the_device_of_the_batch(self):
         bank = MemoryBankModule((8, 3))
         _, rows = bank(torch.zeros(4, 3, device="meta"))
-        assert rows.device.type == bank.memory.ring.rows.device.type == "meta"
+        assert rows.device.type == bank.memory.device.type == "meta"
 
 
 class TestState:
@@ -201,7 +201,7 @@ class TestState:
 
     def test_the_queue_is_in_the_state_but_not_in_the_buffers(self):
         criterion = swap_memory_bank(NTXentLoss(memory_bank_size=(10, 4)))
-        assert any("ring.rows" in key for key in criterion.state_dict())
+        assert any("ring.stored" in key for key in criterion.state_dict())
         assert any("filler" in key for key in criterion.state_dict())
         assert list(criterion.buffers()) == []
 

@@ -193,7 +193,7 @@ class TestWhereTheOriginalBreaks:
             memory(leaf, labels).backward()
             assert leaf.grad.isfinite().all()
             assert memory.embedding_memory.dtype == torch.float32
-            assert memory.bank.ring.rows.dtype == torch.float32
+            assert memory.bank.dtype == torch.float32
 
     def test_autocast_trains(self, generator):
         memory, encoder = memory_of(adapter="axbn"), torch.nn.Linear(DIM, DIM)

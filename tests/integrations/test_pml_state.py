@@ -90,4 +90,4 @@ def test_ddp_finds_no_buffer_but_the_optimizer_finds_the_parameters():
     memory = memory_of(losses.MarginLoss(learn_beta=True))
     assert not [name for name, _ in memory.named_buffers() if name.startswith("bank")]
     assert [name for name, _ in memory.named_parameters()] == ["loss.beta"]
-    assert any(name.startswith("bank.ring.rows") for name in memory.state_dict())
+    assert any(name.startswith("bank.ring.stored") for name in memory.state_dict())

@@ -137,15 +137,32 @@ class Largest(TorchDispatchMode):
 
 def test_neither_the_similarities_nor_a_copy_of_the_bank_are_ever_made(monkeypatch):
     monkeypatch.setitem(walk.BLOCK_BYTES, "cpu", 1 << 16)
-    ours = make(4096, dim=64, adapter="axbn")
-    ours.bank.enqueue(torch.rand(4096, 64), torch.randint(0, 1000, (4096,)))
+    size = 16_384  # so that an eighth of the similarities is more than the table of labels
+    ours = make(size, dim=64, adapter="axbn")
+    ours.bank.enqueue(torch.rand(size, 64), torch.randint(0, 1000, (size,)))
     ours(torch.rand(64, 64), torch.arange(64))  # the map is folded at the end of a lap: keep away from it
     with Largest() as largest:
         value_and_gradient(ours, torch.rand(64, 64) + 1, torch.arange(64))
-    assert largest.numbers <= 64 * 4096 / 8
+    assert largest.numbers <= 64 * size / 8
     with Largest() as proof:  # that this would be seen
         ours.bank.similarity(torch.rand(64, 64))
-    assert proof.numbers == 64 * 4096
+    assert proof.numbers == 64 * size
+
+
+def test_pairs_are_counted_on_the_device_and_become_numbers_when_read():
+    ours = make(20, mine=False)
+    assert ours.last_pairs == (0, 0)
+    ours(*random_batch(0))
+    assert all(type(number) is int for number in ours.last_pairs)
+    assert ours.last_pairs == copy.deepcopy(ours).last_pairs != (0, 0)
+
+
+def test_a_broken_query_without_any_pair_still_gives_a_gradient_of_nan():
+    rows, labels = torch.eye(6)[:3], torch.arange(3)
+    rows[2, 1] = torch.nan
+    value, gradient = value_and_gradient(make(9), rows, labels)
+    assert value.isnan()
+    assert gradient.isnan().any()
 
 
 def test_state_is_the_banks():

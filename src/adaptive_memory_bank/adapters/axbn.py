@@ -65,7 +65,7 @@ class AXBN(Adapter):
         self.register_buffer("observations", torch.zeros((), dtype=torch.int64))
 
     def observe(self, batch: Moments) -> Moments:
-        """Correct the estimate by the share ``K`` of what the batch says otherwise."""
+        """Move the estimate by the share ``K`` of the way to the batch."""
         self._renew_gain(batch.count)
         self.mean.lerp_(batch.mean, self.gain)
         self.std.lerp_(batch.std, self.gain)

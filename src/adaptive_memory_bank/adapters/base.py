@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from adaptive_memory_bank.moments import Moments
-
-Self = TypeVar("Self", bound="KeepsPrecision")
-
-
-class KeepsPrecision(nn.Module):
-    """A module whose statistics follow ``.to(device)`` and ``.double()``, but never fall below float32.
-
-    ``model.half()`` is about the size of weights and rows; a running mean in half precision stops running.
-    """
-
-    _may_be_half: frozenset[str] = frozenset()
-
-    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        exact = {name: buffer for name, buffer in self._buffers.items() if name not in self._may_be_half}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, before in exact.items():
-            after = self._buffers[name]
-            if before is not None and after is not None and after.dtype in (torch.float16, torch.bfloat16):
-                self._buffers[name] = before.to(after.device)
-        return self
+from adaptive_memory_bank.moments import Moments
+from adaptive_memory_bank.precision import KeepsPrecision
 
 
 class Adapter(KeepsPrecision):
-    """Takes the moments of each batch and answers with the moments the bank should have now.
+    """Takes the moments of each batch and returns the moments the bank should have now.
 
-    A subclass writes `observe`, and `reset` if it remembers anything: state lives in buffers that ``reset(dim)``
+    A subclass defines `observe`, and `reset` if it remembers anything: state lives in buffers that ``reset(dim)``
     makes, so that it is saved, loaded and moved with the bank.
 
     Example:
+        >>> import torch
         >>> from adaptive_memory_bank import AdaptiveMemoryBank
         >>> class FollowMean(Adapter):
         ...     def observe(self, batch):
@@ -50,12 +27,24 @@ class Adapter(KeepsPrecision):
     """
 
     #: Whether `observe` looks at what only labels tell (`population_std` and both variances). Measuring that takes as
-    #: long as all the rest of a step, so adapters that do without say so.
+    #: long as the rest of a step, so adapters that do not need it say so.
     uses_labels: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.in_use = False  # set by the bank it serves: one filter follows one bank
+        self._in_use = False  # one filter follows one bank
+
+    def attach(self) -> None:
+        """Begin to serve a bank."""
+        if self._in_use:
+            raise ValueError(
+                f"`adapter` must not serve two banks, but this {type(self).__name__} has one already; make another."
+            )
+        self._in_use = True
+
+    def release(self) -> None:
+        """Stop serving a bank, so that another one can have it."""
+        self._in_use = False
 
     def reset(self, dim: int) -> None:
         """Forget everything: make (or renew) the state for embeddings of ``dim`` dimensions."""

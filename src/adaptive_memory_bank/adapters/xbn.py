@@ -20,5 +20,5 @@ class XBN(Adapter):
     uses_labels = False
 
     def observe(self, batch: Moments) -> Moments:
-        """Answer with the batch itself."""
+        """Return the moments of the batch itself."""
         return batch

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter, Identity, make_adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.batch import Batch
 from adaptive_memory_bank.distributed import gather_batch
 
 __all__ = ["MemoryBankModule", "NNMemoryBankModule", "swap_memory_bank"]
@@ -73,7 +74,7 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
     @property
     def bank_ptr(self) -> Tensor:
         """The slot of the next row, (1,)."""
-        return torch.tensor([0 if self.memory is None else self.memory.ring.cursor])
+        return torch.tensor([0 if self.memory is None else self.memory.cursor])
 
     def forward(
         self, output: Tensor, labels: Tensor | None = None, update: bool = False
@@ -92,14 +93,18 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
             return output, None
         if self.memory.filler.rows.device != output.device:  # criteria are seldom moved by hand
             self.memory.to(output.device)
-        rows = output.detach()
-        if update:
-            rows = self._gather(rows)
-            self.memory.adapt(rows)
-        negatives = self.bank.to(output.dtype)
-        if update:
-            self.memory.enqueue(rows)
+        negatives = (self._update(output.detach()) if update else self.bank).to(output.dtype)
         return output, negatives.T if self.feature_dim_first else negatives
+
+    def _update(self, rows: Tensor) -> Tensor:
+        """Adapt and enqueue; returns the rows of the bank in between."""
+        assert self.memory is not None
+        self.memory.check(rows)
+        batch = self.memory.take(self._gather(rows))
+        self.memory.adapt_to(batch)
+        snapshot = self.bank
+        self.memory.store(batch)
+        return snapshot
 
     def _gather(self, rows: Tensor) -> Tensor:
         assert self.memory is not None
@@ -122,7 +127,7 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
 
 
 class NNMemoryBankModule(LightlyNNBank, MemoryBankModule):  # type: ignore[misc]
-    """lightly's `NNMemoryBankModule` with an adapter: answers with the nearest realigned row.
+    """lightly's `NNMemoryBankModule` with an adapter: returns the nearest realigned row.
 
     Rows are projections of any length here, and handed out as such.
 
@@ -169,7 +174,7 @@ def swap_memory_bank(module: M, adapter: Adapter | str | Callable[[], Adapter] =
             f"size 0, {len(banks) - disabled} adaptive already); pass a size such as memory_bank_size=(4096, 128)."
         )
     parts = [(bank, _adaptive(bank.__class__), _own_adapter(adapter)) for bank in plain]
-    for bank, kind, own in parts:  # from here on nothing can fail half way
+    for bank, kind, own in parts:  # all checks are done: no failure leaves a module half swapped
         _swap(bank, kind, own)
     return module
 
@@ -177,13 +182,13 @@ def swap_memory_bank(module: M, adapter: Adapter | str | Callable[[], Adapter] =
 def _own_adapter(adapter: Adapter | str | Callable[[], Adapter]) -> Adapter:
     if isinstance(adapter, Adapter):
         adapter = copy.deepcopy(adapter)
-        adapter.in_use = False
+        adapter.release()
         return adapter
     return make_adapter(adapter if isinstance(adapter, str) or not callable(adapter) else adapter())
 
 
 def _swap(bank: LightlyBank, kind: Any, adapter: Adapter) -> None:
-    """Change the class of a bank: whoever holds a reference to it, holds the adaptive one."""
+    """Change the class of a bank, so that every reference to it becomes one to the adaptive bank."""
     # The oldest row moves to slot 0, which is replaced first; a fresh bank has it there.
     filler = bank.bank.detach().roll(-int(bank.bank_ptr), dims=0)
     del bank.bank, bank.bank_ptr
@@ -232,11 +237,11 @@ class _Queue(AdaptiveMemoryBank):
             rows = F.normalize(rows, dim=1)
         if not self.is_full:
             rows = torch.cat([rows, self.filler.rows[len(self) :].to(rows.dtype)])
-        return rows.to(self.ring.rows.dtype)
+        return rows.to(self.dtype)
 
-    def enqueue(self, rows: Tensor, labels: Tensor | None = None) -> None:
-        """Store a batch; a full bank needs no random rows any more."""
-        super().enqueue(rows, labels)
+    def store(self, batch: Batch) -> None:
+        """Enqueue a batch; a full bank needs no random rows any more."""
+        super().store(batch)
         if self.is_full:
             self.filler.rows = self.filler.rows[:0].clone()
 
@@ -244,7 +249,8 @@ class _Queue(AdaptiveMemoryBank):
         """Empty the bank; random rows take the place of those it had."""
         super().reset()
         if not len(self.filler.rows):
-            self.filler.rows = F.normalize(torch.randn_like(self.ring.rows), dim=1)
+            random = torch.randn(self.size, self.dim, dtype=self.dtype, device=self.device)
+            self.filler.rows = F.normalize(random, dim=1)
 
 
 class _Filler(nn.Module):

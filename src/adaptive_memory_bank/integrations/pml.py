@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.checks import check_start_after
 from adaptive_memory_bank.distributed import rank_order
-from adaptive_memory_bank.losses.steps import StepCounter, check_start_after
+from adaptive_memory_bank.losses.steps import StepCounter
 
 __all__ = ["CrossBatchMemory"]
 
@@ -125,11 +126,11 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
                 f"`batch_size` must be the number of embeddings and labels, got {batch_size} for {len(embeddings)} and "
                 f"{len(labels)}."
             )
-        ring = self.bank.ring
-        if ring.rows.device != embeddings.device or embeddings.dtype == torch.float64 != ring.rows.dtype:
-            self.bank.to(embeddings.device, torch.promote_types(ring.rows.dtype, embeddings.dtype))
-        self.bank.update(embeddings.detach(), _whole(labels))
-        self.curr_batch_idx = self.bank.last_slots
+        bank = self.bank
+        if bank.device != embeddings.device or embeddings.dtype == torch.float64 != bank.dtype:
+            bank.to(embeddings.device, torch.promote_types(bank.dtype, embeddings.dtype))
+        bank.update(embeddings.detach(), _whole(labels))
+        self.curr_batch_idx = bank.last_slots
 
     def create_indices_tuple(
         self,
@@ -158,10 +159,8 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         if (bank.size, bank.dim) == (self.memory_size, self.embedding_size):
             bank.reset()
         else:
-            bank.adapter.in_use = False
-            self.bank = AdaptiveMemoryBank(
-                self.memory_size, self.embedding_size, bank.adapter, dtype=bank.ring.rows.dtype
-            ).to(bank.ring.rows.device)
+            sizes = self.memory_size, self.embedding_size
+            self.bank = AdaptiveMemoryBank(*sizes, bank.release_adapter(), dtype=bank.dtype).to(bank.device)
         self.curr_batch_idx = torch.empty(0, dtype=torch.int64)
 
     @property
@@ -177,7 +176,8 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
     @property
     def label_memory(self) -> Tensor:
         """Labels, (memory_size,), zeros where none is yet: a fresh tensor."""
-        return self.bank.ring.labels.clone()
+        labels = self._row_labels
+        return torch.cat([labels, labels.new_zeros(self.bank.size - len(labels))])
 
     @label_memory.setter
     def label_memory(self, labels: Tensor) -> None:
@@ -186,7 +186,7 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
     @property
     def queue_idx(self) -> int:
         """The slot of the next row."""
-        return self.bank.ring.cursor
+        return self.bank.cursor
 
     @queue_idx.setter
     def queue_idx(self, slot: int) -> None:
@@ -215,8 +215,7 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         anchors, anchor_labels = (embeddings, labels) if mask is None else (embeddings[~mask], labels[~mask])
         if not len(self.bank) or not len(anchors):
             return embeddings.sum() * 0  # nothing to compare: several losses fail on empty tensors
-        rows, row_labels = self.bank.embeddings.to(embeddings.dtype), self.bank.ring.labels[: len(self.bank)]
-        row_labels = row_labels.to(labels.dtype, copy=True)
+        rows, row_labels = self.bank.embeddings.to(embeddings.dtype), self._row_labels.to(labels.dtype)
         pairs = self.create_indices_tuple(anchors, anchor_labels, rows, row_labels, indices_tuple, mask is None)
         return self.loss(anchors, anchor_labels, pairs, rows, row_labels)
 
@@ -242,14 +241,15 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
 
     @torch.no_grad()
     def _restore(self, rows: Tensor, labels: Tensor, cursor: int, full: bool) -> None:
-        """Put rows and labels into their slots."""
-        ring = self.bank.ring
-        slots = torch.arange(cursor, cursor + ring.size) % ring.size if full else torch.arange(cursor)
-        slots = slots.to(ring.rows.device)
-        rows, labels = rows.to(ring.scale)[slots], labels.to(ring.labels)[slots]
-        ring.reset()
-        ring.cursor = cursor if full else 0
-        ring.write(rows, labels)
+        """Put rows and labels into their slots: all, or those before the cursor."""
+        count, device = self.bank.size if full else cursor, self.bank.device
+        self.bank.restore(rows[:count].to(device), labels[:count].to(device, torch.int64), cursor=cursor)
+
+    @property
+    def _row_labels(self) -> Tensor:
+        """Labels of the rows, (n,): a fresh tensor."""
+        labels = self.bank.labels
+        return torch.empty(0, dtype=torch.int64, device=self.bank.device) if labels is None else labels
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Load a checkpoint of PML's own class too: it has rows and labels, but neither position nor fill."""
@@ -261,10 +261,9 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _load_original(self, rows: Tensor, labels: Tensor) -> None:
-        if rows.shape != self.bank.ring.rows.shape:
-            raise ValueError(
-                f"A memory of shape {tuple(rows.shape)} cannot be loaded into one of {tuple(self.bank.ring.rows.shape)}"
-            )
+        shape = self.bank.size, self.bank.dim
+        if rows.shape != shape:
+            raise ValueError(f"A memory of shape {tuple(rows.shape)} cannot be loaded into one of {shape}")
         filled = rows.any(1).nonzero().flatten()  # PML begins with zeros
         count = int(filled[-1]) + 1 if len(filled) else 0
         full = count == self.bank.size

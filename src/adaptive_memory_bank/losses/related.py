@@ -30,7 +30,7 @@ def _slots_sharing(labels: Tensor, stored: Tensor) -> Tensor:
     return marked.index_select(0, _entries(stored)).nonzero()[:, 0]
 
 
-class Related(NamedTuple):
+class RelatedRows(NamedTuple):
     """The rows that have the label of any query, and few others: all positives are among them."""
 
     slots: Tensor  # (h,), ascending
@@ -40,11 +40,12 @@ class Related(NamedTuple):
     step: int  # rows of a block
 
     @classmethod
-    def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> Related:
-        """Find them."""
-        labels = labels.to(ring.labels.dtype)
-        slots = _slots_sharing(labels, ring.labels[: ring.count])
-        same = ring.labels[slots][:, None] == labels
+    def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> RelatedRows:
+        """Find the rows of a ring that have the label of any query."""
+        stored = ring.labels
+        labels = labels.to(stored.dtype)
+        slots = _slots_sharing(labels, stored)
+        same = stored[slots][:, None] == labels
         logits = queries.new_empty(len(slots), len(queries))
         step, edges = rows_per_block(ring, queries), [0, len(slots)]
         if step < ring.count:
@@ -52,12 +53,12 @@ class Related(NamedTuple):
             edges = torch.searchsorted(slots, starts).tolist()
         return cls(slots, same, logits, edges, step)
 
-    def part(self, index: int) -> Related:
-        """Those in a block, counted from its start."""
+    def part(self, index: int) -> RelatedRows:
+        """The related rows inside one block, with slots counted from its start."""
         if len(self.edges) == 2:
             return self
         here = slice(self.edges[index], self.edges[index + 1])
-        return Related(self.slots[here] - index * self.step, self.same[here], self.logits[here], [], self.step)
+        return RelatedRows(self.slots[here] - index * self.step, self.same[here], self.logits[here], [], self.step)
 
     def hide(self, logits: Tensor, nothing: float) -> None:
         """Note the logits of these rows in a block (b, B), then overwrite those of the same label by ``nothing``."""

@@ -1,4 +1,4 @@
-"""Training steps of a loss, and how many of them taught nothing."""
+"""The number of training steps of a loss, and of those with nothing to compare."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-WINDOW = 100  # steps between two looks at the count on the device: each look waits for it
+WINDOW = 100  # steps between two readings of the count on the device: each one waits for the device
 
 
 class StepCounter(nn.Module):
@@ -37,7 +37,7 @@ class StepCounter(nn.Module):
         self.advice = advice
         self.count = 0
         self._empty = torch.zeros((), dtype=torch.int64)
-        self._empty_before = 0  # when the device was last asked
+        self._empty_before = 0  # the count when it was last read
         self._warned = False
 
     def add(self, empty: Tensor) -> None:
@@ -45,10 +45,10 @@ class StepCounter(nn.Module):
         self.count += 1
         self._empty = self._empty.to(empty.device) + empty.detach()
         if self.count % WINDOW == 0:
-            self._look()
+            self._read_and_warn()
 
     def add_loss(self, loss: Any) -> None:
-        """Count a step that is empty if its loss is exactly 0; what is no tensor (PML can give a dict) never is."""
+        """Count a step, which is empty if its loss is exactly 0. PML can also return a dict: never empty."""
         zero = (loss.detach() == 0).all() if isinstance(loss, Tensor) else torch.zeros_like(self._empty).bool()
         self.add(zero)
 
@@ -56,7 +56,7 @@ class StepCounter(nn.Module):
         """Both counts, as ``steps`` and ``empty_steps``; waits for the device."""
         return {"steps": float(self.count), "empty_steps": float(self._empty)}
 
-    def _look(self) -> None:
+    def _read_and_warn(self) -> None:
         now = int(self._empty)
         recent, self._empty_before = now - self._empty_before, now
         if 2 * recent > WINDOW and not self._warned:
@@ -68,7 +68,7 @@ class StepCounter(nn.Module):
             )
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Both counts, and what the next look needs."""
+        """Both counts, and what the next reading needs."""
         return {
             "count": self.count,
             "empty": self._empty,
@@ -77,17 +77,10 @@ class StepCounter(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore what `get_extra_state` gave."""
+        """Restore what `get_extra_state` returned."""
         self.count, self._empty_before = int(state["count"]), int(state["empty_before"])
         self._empty, self._warned = state["empty"].clone(), bool(state["warned"])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if f"{prefix}_extra_state" in state_dict:
             super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-def check_start_after(start_after: int) -> int:
-    """Refuse what is no number of steps."""
-    if not isinstance(start_after, int) or isinstance(start_after, bool) or start_after < 0:
-        raise ValueError(f"`start_after` must be a non-negative integer, a number of steps, got {start_after!r}.")
-    return start_after

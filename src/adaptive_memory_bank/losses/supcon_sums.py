@@ -2,57 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from adaptive_memory_bank.losses.related import Related
-from adaptive_memory_bank.losses.walk import (
-    Block,
-    SoftSum,
-    Workspace,
-    realigned,
-    walk,
-    wants_gradient,
-    with_gradient,
-)
+from adaptive_memory_bank.losses.pairs import Margins
+from adaptive_memory_bank.losses.related import RelatedRows
+from adaptive_memory_bank.losses.soft_sum import SoftSum, wants_gradient, with_gradient
+from adaptive_memory_bank.losses.walk import Block, Workspace, unit_factors, walk
 from adaptive_memory_bank.ring import LazyRing
 
-
-class Pairs(NamedTuple):
-    """How many pairs a loss was made of."""
-
-    positive: int
-    negative: int
-
-
-class Margins(NamedTuple):
-    """Which pairs count: positives below a cosine, negatives above one; infinity where all do."""
-
-    positive_below: float
-    negative_above: float
-
-    @classmethod
-    def of(cls, pos_margin: float, neg_margin: float) -> Margins:
-        """Turn Euclidean distances of unit vectors into cosines: ``d > m`` is ``cos < 1 - m^2/2``.
-
-        Example:
-            >>> Margins.of(1.0, 0.0)
-            Margins(positive_below=0.5, negative_above=1.0)
-            >>> Margins.of(-1.0, -1.0)  # every distance is larger than that
-            Margins(positive_below=inf, negative_above=inf)
-        """
-        positive_below = torch.inf if pos_margin < 0 else 1 - pos_margin**2 / 2
-        negative_above = torch.inf if neg_margin < 0 else max(1 - neg_margin**2 / 2, -2.0)
-        return cls(positive_below, negative_above)
-
-
-ALL_PAIRS = Margins(torch.inf, -torch.inf)
 SMALLEST_TERM = 2.0**-47  # below the exponential of any bounded logit, above that of `SoftSum.nothing`
 
 
-def supcon_rows(
+def losses_against_bank(
     ring: LazyRing,
     queries: Tensor,
     labels: Tensor,
@@ -61,8 +23,8 @@ def supcon_rows(
     temperature: float,
     margins: Margins,
     workspace: Workspace,
-) -> tuple[Tensor, Pairs]:
-    """Loss of each query (B,), 0 where it has no positive, and the number of pairs kept over all queries.
+) -> tuple[Tensor, Tensor]:
+    """Loss of each query (B,), 0 where it has no positive, and the pairs kept: positive and negative, (2,).
 
     For a query i with kept positives P and negatives N, ``log sum_(j in P + N) exp(l_ij) - mean_(j in P) l_ij``, with
     ``l_ij`` the cosine similarity over temperature (Khosla et al., "Supervised Contrastive Learning", 2020, eq. 2).
@@ -78,7 +40,7 @@ def supcon_rows(
     """
     wanted = wants_gradient(queries)
     with torch.no_grad():
-        related = Related.of(ring, queries, labels)
+        related = RelatedRows.of(ring, queries, labels)
         negatives = _Negatives(SoftSum(queries, temperature, gradient=wanted), margins.negative_above / temperature)
         for index, block in enumerate(walk(ring, queries / temperature, workspace)):
             negatives.add(block, related.part(index))
@@ -86,11 +48,13 @@ def supcon_rows(
             related.same & (related.slots[:, None] != slots) & (related.logits < margins.positive_below / temperature)
         )
         losses, gradient = _combine(ring, related, kept, negatives.soft)
-    pairs = Pairs(int(kept.sum()), int(negatives.kept.sum(dtype=torch.float64)))
+        pairs = torch.stack([kept.sum(), negatives.kept.sum(dtype=torch.float64).long()])
     return with_gradient(queries, losses, None if gradient is None else gradient / temperature), pairs
 
 
-def supcon_batch_rows(queries: Tensor, labels: Tensor, *, temperature: float, margins: Margins) -> tuple[Tensor, Pairs]:
+def losses_within_batch(
+    queries: Tensor, labels: Tensor, *, temperature: float, margins: Margins
+) -> tuple[Tensor, Tensor]:
     """The same within a batch of unit vectors (B, dim), differentiable on both sides: small, so plain autograd."""
     cosines = queries @ queries.T
     same = labels[:, None] == labels
@@ -100,7 +64,7 @@ def supcon_batch_rows(queries: Tensor, labels: Tensor, *, temperature: float, ma
     # The smallest number instead of minus infinity: a query without pairs must have gradient 0, not NaN.
     whole = logits.masked_fill(~(positive | negative), torch.finfo(logits.dtype).min).logsumexp(1)
     losses = whole - logits.where(positive, 0).sum(1) / count.clamp(min=1)
-    return losses.where(count > 0, 0), Pairs(int(positive.sum()), int(negative.sum()))
+    return losses.where(count > 0, 0), torch.stack([positive.sum(), negative.sum()])
 
 
 class _Negatives:
@@ -111,7 +75,7 @@ class _Negatives:
         self.kept = torch.zeros_like(soft.total)  # (B,), whole numbers
         self.memory: Tensor | None = None
 
-    def add(self, block: Block, related: Related) -> None:
+    def add(self, block: Block, related: RelatedRows) -> None:
         """Count a block in, and note the logits of related rows, which do not come by again."""
         logits = block.logits
         related.hide(logits, self.soft.nothing)
@@ -131,7 +95,7 @@ class _Negatives:
         return self.memory[: len(like)]
 
 
-def _combine(ring: LazyRing, related: Related, kept: Tensor, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
+def _combine(ring: LazyRing, related: RelatedRows, kept: Tensor, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
     """Losses (B,) and their gradient (B, dim) in the queries over temperature, if wanted."""
     if not len(related.slots):
         return torch.zeros_like(negatives.total), None if negatives.weighted is None else negatives.weighted.zero_()
@@ -148,7 +112,7 @@ def _combine(ring: LazyRing, related: Related, kept: Tensor, negatives: SoftSum)
         for slots, part in zip(
             torch.split(related.slots, related.step), torch.split(weights, related.step), strict=True
         ):
-            rows, factors = realigned(ring, ring.rows[slots])
-            gradient.addmm_(part.T, rows.mul_(factors))
+            rows = ring.gather(slots)
+            gradient.addmm_(part.T, rows.mul_(unit_factors(rows)))
         gradient.masked_fill_(~counted[:, None], 0)  # NaN where there was no pair at all
     return losses, gradient

@@ -1,4 +1,4 @@
-"""Sums over all rows of a bank, with their gradients, in one walk over cache-sized blocks.
+"""One walk over all rows of a bank, in cache-sized blocks, for sums over them and for the gradients of these sums.
 
 The gradient of a contrastive loss needs each row of the bank once more, weighted by a softmax whose denominator is
 known only at the end of the walk. But the denominator is one number per query: it can be divided out afterwards. So a
@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from adaptive_memory_bank.ring import LazyRing
 
 BLOCK_BYTES = {"cpu": 16 << 20}  # of a block and its logits: in the last cache, and few barriers between threads
 DEVICE_BLOCK_BYTES = 64 << 20  # elsewhere, launching costs more than a full cache
-SAFE_EXPONENT = 32.0  # sums of exp(+-this) over any bank are far from the ends of float32
 SMALLEST_NORM = 1e-12  # as in `torch.nn.functional.normalize`
 
 
 class Block(NamedTuple):
     """Some rows of the bank and their logits."""
 
-    start: int
     rows: Tensor  # (b, dim), unit length once multiplied by `factors`; the memory is used again for the next block
     factors: Tensor | None  # (b, 1)
     logits: Tensor  # (b, B), cosine similarities over temperature; likewise
@@ -68,11 +65,10 @@ def rows_per_block(ring: LazyRing, queries: Tensor) -> int:
     return max(math.ceil(ring.count / blocks), 1)
 
 
-def realigned(ring: LazyRing, stored: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Realign stored rows (b, dim); the factors (b, 1) would give them unit length."""
-    rows = torch.addcmul(ring.shift, stored.to(ring.scale.dtype), ring.scale, out=out)
-    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows, norms.clamp_(min=SMALLEST_NORM).reciprocal_()
+def unit_factors(rows: Tensor) -> Tensor:
+    """What rows (b, dim) must be multiplied by to have unit length, (b, 1)."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return norms.clamp_(min=SMALLEST_NORM).reciprocal_()
 
 
 def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Block]:
@@ -86,106 +82,10 @@ def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Bloc
     step = rows_per_block(ring, queries)
     rows_memory, logits_memory = workspace.take(min(step, ring.count), queries)
     for start in range(0, ring.count, step):
-        stored = ring.rows[start : min(start + step, ring.count)]
-        rows, factors = realigned(ring, stored, out=rows_memory[: len(stored)])
+        count = min(step, ring.count - start)
+        rows = ring.read(start, start + count, out=rows_memory[:count])
+        factors, logits = unit_factors(rows), logits_memory[:count]
         if 2 * len(queries) < ring.dim:  # scale the smaller thing: logits and their exponentials, or the rows
-            logits = torch.mm(rows, queries.T, out=logits_memory[: len(stored)]).mul_(factors)
-            yield Block(start, rows, factors, logits)
+            yield Block(rows, factors, torch.mm(rows, queries.T, out=logits).mul_(factors))
         else:
-            logits = torch.mm(rows.mul_(factors), queries.T, out=logits_memory[: len(stored)])
-            yield Block(start, rows, None, logits)
-
-
-class SoftSum:
-    """Running ``sum_j exp(logit_ij)`` and ``sum_j exp(logit_ij) z_j``, per query i.
-
-    Cosine is bounded, so plain exponentials do for temperatures from 1/32. Below, everything is kept relative to the
-    largest logit so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
-
-    Args:
-        queries: Shape (B, dim).
-        temperature: Bounds the logits by its inverse.
-        gradient: Whether the second sum is wanted.
-
-    Attributes:
-        nothing: A logit that adds nothing. Minus infinity, and whatever has a subnormal exponential, would take exp's
-            slow path, which costs more than all else on the similarities together.
-    """
-
-    def __init__(self, queries: Tensor, temperature: float, *, gradient: bool) -> None:
-        self.offset = queries.new_zeros(len(queries))
-        self.bounded = 1 / temperature <= SAFE_EXPONENT
-        self.nothing = -300.0 if queries.dtype == torch.float64 else -72.0
-        if not self.bounded:
-            self.offset -= 1 / temperature
-            self.nothing = -torch.inf
-        self.total = queries.new_zeros(len(queries))
-        self.weighted = torch.zeros_like(queries) if gradient else None
-
-    def add(self, block: Block) -> None:
-        """Count a block in; its logits are used up."""
-        self.weigh(self.terms(block.logits), block)
-
-    def terms(self, logits: Tensor) -> Tensor:
-        """Turn logits (b, B) into terms of the first sum, in place, and add them up."""
-        terms = logits
-        if not self.bounded:
-            self._raise_offset(terms)
-            terms -= self.offset
-        terms.exp_()
-        self.total += terms.sum(0)
-        return terms
-
-    def weigh(self, terms: Tensor, block: Block) -> None:
-        """Add to the second sum, where it is wanted; the terms are used up."""
-        if self.weighted is None:
-            return
-        if block.factors is not None:
-            terms *= block.factors
-        self.weighted.addmm_(terms.T, block.rows)
-
-    def _raise_offset(self, logits: Tensor) -> None:
-        offset = torch.maximum(self.offset, logits.amax(0))
-        shrink = torch.exp(self.offset - offset)
-        self.offset = offset
-        self.total *= shrink
-        if self.weighted is not None:
-            self.weighted *= shrink[:, None]
-
-    def log(self) -> Tensor:
-        """Logarithm of the first sum, (B,)."""
-        return self.total.log() + self.offset
-
-    def over(self, log_total: Tensor) -> Tensor | None:
-        """The second sum divided by a total (B,) given as its logarithm, (B, dim)."""
-        return None if self.weighted is None else self.weighted * (self.offset - log_total).exp()[:, None]
-
-
-class Known(torch.autograd.Function):
-    """Per-query values (B,) whose gradient (B, dim) in the queries is known already."""
-
-    @staticmethod
-    def forward(ctx: Any, queries: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
-        """Pass the values on."""
-        ctx.save_for_backward(gradient)
-        return values.view_as(values)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        """Apply the chain rule."""
-        (gradient,) = ctx.saved_tensors
-        return grad_output[:, None] * gradient, None, None
-
-
-def with_gradient(queries: Tensor, values: Tensor, gradient: Tensor | None) -> Tensor:
-    """Attach a gradient, where one was wanted."""
-    if gradient is None:
-        return values
-    attached: Tensor = Known.apply(queries, values, gradient)
-    return attached
-
-
-def wants_gradient(queries: Tensor) -> bool:
-    """Whether a backward pass may follow."""
-    return torch.is_grad_enabled() and queries.requires_grad
+            yield Block(rows, None, torch.mm(rows.mul_(factors), queries.T, out=logits))

@@ -39,7 +39,7 @@ class QueryScores:
         """Return `recall@k` for every k, `map@r`, `r_precision` and `queries_without_positive`."""
         ks = _checked_ks(ks)
         if beyond := [k for k in ks if k > self.candidates]:
-            # Clamped without a further word below: no rank is beyond the candidates.
+            # Nothing to clamp below: no rank is beyond the candidates.
             warnings.warn(f"`ks` {beyond} are clamped to {self.candidates}, the rows there are to find.", stacklevel=3)
         scored = self.best_rank > 0
         if not scored.any():
@@ -135,7 +135,7 @@ def _score(
 ) -> tuple[Tensor, Tensor]:
     """Return best rank, AP@R and R-precision, (3, len(order)), of some queries: with every tie lost, and with it won.
 
-    Similarities less than `slack` apart are tied; where both answers agree, no order within it changes them.
+    Similarities less than `slack` apart are tied; where both results agree, they do not depend on how ties are broken.
     """
     lost, won = [units.new_empty(3, 0, dtype=torch.float64)], [units.new_empty(3, 0, dtype=torch.float64)]
     chunks, flags = split(order, units, others, positives.count[order]), units.new_empty(0, 0)
@@ -167,12 +167,12 @@ class _Positives:
         return order[: int((count > 0).sum())]
 
     def take_from(self, block: Tensor, chunk: Tensor) -> Tensor:
-        """Return the similarities of the positives, descending, padded with -inf, and leave -inf in their places."""
+        """Return the similarities of the positives, descending, padded with -inf, and overwrite them by -inf."""
         length = self.length[chunk][:, None]
-        place = torch.arange(int(length.max()), device=chunk.device)
-        run = self.start[chunk][:, None] + torch.minimum(place, length - 1)  # padding repeats the last one
+        position = torch.arange(int(length.max()), device=chunk.device)
+        run = self.start[chunk][:, None] + torch.minimum(position, length - 1)  # padding repeats the last one
         columns = self.gallery_order[run]
-        similar = block.gather(1, columns).masked_fill_(place >= length, -torch.inf)
+        similar = block.gather(1, columns).masked_fill_(position >= length, -torch.inf)
         block.scatter_(1, columns, -torch.inf)
         return similar.sort(dim=1, descending=True).values
 
@@ -185,10 +185,10 @@ def _precisions_at_r(rivals: Tensor, limits: Tensor, relevant: Tensor) -> Tensor
     """
     most = rivals.shape[1]
     ahead = most - torch.searchsorted(rivals, limits[:, :most].contiguous())  # (b, most)
-    place = torch.arange(1, most + 1, device=rivals.device)
-    rank = place + ahead
-    hits = rank <= relevant[:, None]  # never true of the padding: its rank is at least its place
-    precision = torch.where(hits, place.double() / rank, 0.0)
+    position = torch.arange(1, most + 1, device=rivals.device)  # among the positives, from 1
+    rank = position + ahead
+    hits = rank <= relevant[:, None]  # never true of the padding: its rank is at least its position
+    precision = torch.where(hits, position.double() / rank, 0.0)
     return torch.stack([precision.sum(dim=1), hits.sum(dim=1, dtype=torch.float64)]) / relevant
 
 

@@ -69,8 +69,8 @@ def similarity_blocks(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield each chunk (query numbers) with its similarities (len(chunk), width >= M) to the gallery `others`.
 
-    Width is M rounded up to whole groups; what can not be found (the query itself when there is no gallery, the columns
-    past M) is -inf. All blocks share one buffer: the consumer may overwrite it, and keeps nothing of it past its turn.
+    Width is M rounded up to whole groups; what cannot be found (the query itself when there is no gallery, the columns
+    past M) is -inf. All blocks share one buffer: the consumer may overwrite it, and must not keep it.
     """
     gallery = units if others is None else others
     columns = len(gallery)
@@ -98,12 +98,12 @@ def largest(block: Tensor, k: int) -> tuple[Tensor, Tensor]:
     folded = block.view(rows, GROUP, width // GROUP)  # column c is entry c // groups of group c % groups
     groups = folded.amax(dim=1).topk(k, dim=1).indices
     candidates = folded.gather(2, groups[:, None].expand(-1, GROUP, -1)).flatten(1)  # (rows, GROUP * k)
-    values, places = candidates.topk(k, dim=1)
-    return values, places // k * folded.shape[2] + groups.gather(1, places % k)
+    values, chosen = candidates.topk(k, dim=1)
+    return values, chosen // k * folded.shape[2] + groups.gather(1, chosen % k)
 
 
 def tolerance(units: Tensor) -> float:
-    """Return how far two computations of one cosine can be apart: the same pair, another place in the product.
+    """Return how far two computations of one cosine can be apart: the same pair, at another position in the product.
 
     Over kernels, block shapes and rescaled copies the measured spread stays below half of this, up to 8,192 dimensions.
     """
@@ -115,7 +115,7 @@ def _full_precision() -> Iterator[None]:
     """Keep TF32 and bfloat16 products, which a training may have switched on, out of the metrics."""
     try:
         before = torch.get_float32_matmul_precision()
-    except RuntimeError:  # set for one backend by the newer switches, which this one can not read back: left alone
+    except RuntimeError:  # set for one backend by the newer switches, which this one cannot read back: left alone
         yield
         return
     torch.set_float32_matmul_precision("highest")

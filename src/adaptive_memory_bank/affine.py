@@ -1,0 +1,95 @@
+"""The map that stored rows are read through: one scale and one shift per dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adaptive_memory_bank.moments import Moments
+from adaptive_memory_bank.precision import KeepsPrecision
+
+EPSILON = 1e-6  # below this spread (relative to 1 + |mean|) a dimension has no scale to match
+
+
+class AffineMap(KeepsPrecision):
+    """Maps a stored row ``s`` to the embedding ``z = scale * s + shift`` that it stands for.
+
+    It knows nothing of how rows are stored; the ring that owns it is the only one to use it.
+
+    Args:
+        dim: Columns of a row.
+        dtype: Of its arithmetic: float32 or float64.
+
+    Example:
+        >>> rows = torch.tensor([[0.0], [2.0]])
+        >>> to_fresh = AffineMap(1, torch.float32)
+        >>> to_fresh.match(rows.mean(0), rows.std(0), target=Moments.of(10 + 3 * rows))
+        >>> to_fresh.to_embeddings(rows).flatten().tolist()
+        [10.0, 16.0]
+        >>> to_fresh.to_stored(torch.tensor([[13.0]])).item()
+        1.0
+    """
+
+    scale: Tensor  # (dim,)
+    shift: Tensor  # (dim,)
+
+    def __init__(self, dim: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(dim, dtype=dtype))
+        self.register_buffer("shift", torch.zeros(dim, dtype=dtype))
+        self.is_identity = True  # reading through it needs no arithmetic
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its arithmetic."""
+        return self.scale.dtype
+
+    def reset(self) -> None:
+        """Become the identity."""
+        self.scale.fill_(1)
+        self.shift.zero_()
+        self.is_identity = True
+
+    def to_embeddings(self, stored: Tensor, out: Tensor | None = None) -> Tensor:
+        """Embeddings (n, dim) of stored rows (n, dim), written to ``out`` or to a fresh tensor."""
+        if not self.is_identity:
+            return torch.addcmul(self.shift, stored.to(self.dtype), self.scale, out=out)
+        return stored.to(self.dtype, copy=True) if out is None else out.copy_(stored)
+
+    def to_stored(self, rows: Tensor) -> Tensor:
+        """What to store for embeddings (n, dim)."""
+        return rows if self.is_identity else (rows - self.shift) / self.scale
+
+    def to_embedding_moments(self, mean: Tensor, std: Tensor, count: int) -> Moments:
+        """Moments of the embeddings, from those of the stored rows."""
+        return Moments.plain(self._to_embedding(mean), std * self.scale, count)
+
+    def match(self, mean: Tensor, std: Tensor, target: Moments) -> None:
+        """Become the map from stored rows to embeddings with the moments ``target`` (ICCV 2023, eq. 3).
+
+        ``z = (s - E[S]) * sigma / s[S] + mu`` follows from both moments alone; nothing is composed from step to step,
+        and nothing can run away. Dimensions without spread, in the rows or in the target, keep their scale.
+
+        Args:
+            mean: Of the stored rows, (dim,).
+            std: Of the stored rows, (dim,).
+            target: Moments the embeddings shall have.
+        """
+        least = EPSILON * (1 + self._to_embedding(mean).abs())
+        has_spread = (std * self.scale > least) & (target.std > least)
+        self.scale.copy_(torch.where(has_spread, target.std / std, self.scale))
+        torch.addcmul(target.mean.to(self.shift), mean, self.scale, value=-1, out=self.shift)
+        self.is_identity = False
+
+    def _to_embedding(self, stored: Tensor) -> Tensor:
+        return torch.addcmul(self.shift, stored, self.scale)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Non-tensor state."""
+        return {"is_identity": self.is_identity}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restore what `get_extra_state` returned."""
+        self.is_identity = bool(state["is_identity"])

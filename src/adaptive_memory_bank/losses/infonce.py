@@ -1,0 +1,128 @@
+"""InfoNCE against a memory bank: the loss, and the sum over its negatives in one walk."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.losses.base import MemoryLoss
+from adaptive_memory_bank.losses.related import RelatedRows
+from adaptive_memory_bank.losses.soft_sum import SoftSum, wants_gradient, with_gradient
+from adaptive_memory_bank.losses.walk import Workspace, walk
+from adaptive_memory_bank.ring import LazyRing
+
+
+class MemoryInfoNCELoss(MemoryLoss):
+    """InfoNCE of queries and their keys against a memory bank of negatives (MoCo).
+
+    A step realigns the bank to the keys, compares, and enqueues the keys: ``-log(exp(q . k / t) / (exp(q . k / t) +
+    sum_j exp(q . z_j / t)))``, averaged over the batch; everything has unit length, realigned rows too. With the
+    ``identity`` adapter and a full bank this is lightly's ``NTXentLoss(memory_bank_size=...)``.
+
+    A bank of a fifth of the data set holds an earlier view of every fifth query. With the ids of the images, such rows
+    are not negatives of that query: the sum is over the rows of other images.
+
+    The gradient against the bank is computed along with the loss: a later enqueue does not change it (a symmetric loss
+    may call this twice before one backward), and second derivatives are not available. In ``eval()`` mode the bank is
+    used as it is.
+
+    Reference: He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020.
+
+    Args:
+        bank: Holds rows without labels, or with the ids of their images as labels.
+        temperature: Divides similarities.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> loss = MemoryInfoNCELoss(AdaptiveMemoryBank(size=8, dim=2, adapter="xbn"))
+        >>> loss(torch.randn(4, 2), torch.randn(4, 2))  # an empty bank has no negatives
+        tensor(0.)
+        >>> loss(torch.randn(4, 2), torch.randn(4, 2)) > 0
+        tensor(True)
+
+        >>> loss = MemoryInfoNCELoss(AdaptiveMemoryBank(size=8, dim=2, adapter="xbn"))
+        >>> for _ in range(2):  # the same images twice: the second time, each has three rows of others
+        ...     value = loss(torch.randn(4, 2), torch.randn(4, 2), torch.arange(4))
+        >>> loss.bank.labels
+        tensor([0, 1, 2, 3, 0, 1, 2, 3])
+    """
+
+    def __init__(self, bank: AdaptiveMemoryBank, temperature: float = 0.1) -> None:
+        super().__init__(bank, temperature, "The bank holds no rows of other images: make it larger, or check the ids.")
+
+    def forward(self, queries: Tensor, keys: Tensor, ids: Tensor | None = None) -> Tensor:
+        """Adapt, compare, enqueue.
+
+        Args:
+            queries: Embeddings (B, dim), any floating point type, any length.
+            keys: Embeddings (B, dim) of other views of the same images, in the same order.
+            ids: Which images they are, (B,), integers; rows of the same image are not negatives. All calls with one
+                bank have them or none has.
+
+        Returns:
+            The loss, a scalar.
+        """
+        self._check(queries, keys, ids)
+        with torch.autocast(queries.device.type, enabled=False):
+            queries, keys = self._unit(queries), self._unit(keys)
+            negative = self._adapt_compare_enqueue(queries, keys, None if ids is None else ids.to(queries.device))
+            positive = (queries * keys).sum(1) / self.temperature
+            return (torch.logaddexp(negative, positive) - positive).mean()
+
+    def _adapt_compare_enqueue(self, queries: Tensor, keys: Tensor, ids: Tensor | None) -> Tensor:
+        """Logarithm of the sum over the negatives of each query, (B,)."""
+        if not self.training:
+            return self._negatives(queries, ids)
+        batch = self.bank.take(keys, ids)
+        self.bank.adapt_to(batch._replace(labels=None))  # images are not classes
+        negative = self._negatives(queries, ids)
+        self.bank.store(batch)
+        self.steps.add((negative == -torch.inf).all())
+        return negative
+
+    def _negatives(self, queries: Tensor, ids: Tensor | None) -> Tensor:
+        return log_sum_exp(self.bank.ring, queries, ids, temperature=self.temperature, workspace=self._workspace)
+
+    def _check(self, queries: Tensor, keys: Tensor, ids: Tensor | None) -> None:
+        self.bank.check_queries(queries)
+        self.bank.check(keys, ids, names=("keys", "ids"))
+        if queries.shape != keys.shape:
+            raise ValueError(f"`keys` must have shape {tuple(queries.shape)} but has shape {tuple(keys.shape)}.")
+
+    def extra_repr(self) -> str:
+        """Show the temperature."""
+        return f"temperature={self.temperature}"
+
+
+def log_sum_exp(
+    ring: LazyRing, queries: Tensor, ids: Tensor | None, *, temperature: float, workspace: Workspace
+) -> Tensor:
+    """``log sum_j exp(q_i . z_j / temperature)`` over the rows of other images, (B,), differentiable in the queries.
+
+    Minus infinity, with gradient 0, for a query without such rows.
+
+    Args:
+        ring: Holds the rows, with ids as labels if there are ids.
+        queries: Unit vectors, shape (B, dim).
+        ids: The image of each query, shape (B,); None takes all rows for those of other images.
+        temperature: Divides the cosines.
+        workspace: Memory for a block of rows.
+    """
+    wanted = wants_gradient(queries)
+    with torch.no_grad():
+        related = None if ids is None else RelatedRows.of(ring, queries, ids)
+        sums = SoftSum(queries, temperature, gradient=wanted)
+        for index, block in enumerate(walk(ring, queries / temperature, workspace)):
+            if related is not None:
+                related.part(index).hide(block.logits, sums.nothing)
+            sums.add(block)
+        values, gradient = sums.log(), None
+        # Counted, not read off the sums: a hidden row adds next to nothing, but not always exactly nothing.
+        own_rows = torch.zeros_like(values) if related is None else related.same.sum(0)
+        alone = own_rows == ring.count
+        values.masked_fill_(alone, -torch.inf)
+        mean_row = sums.over(values)
+        if mean_row is not None:
+            gradient = mean_row.masked_fill_(alone[:, None], 0).div_(temperature)
+    return with_gradient(queries, values, gradient)

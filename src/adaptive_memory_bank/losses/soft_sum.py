@@ -1,0 +1,108 @@
+"""Sums of exponentials over the blocks of a walk, and the gradient that is computed along with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from adaptive_memory_bank.losses.walk import Block
+
+SAFE_EXPONENT = 32.0  # sums of exp(+-this) over any bank are far from the ends of float32
+
+
+class SoftSum:
+    """Running ``sum_j exp(logit_ij)`` and ``sum_j exp(logit_ij) z_j``, per query i.
+
+    Cosine is bounded, so plain exponentials do for temperatures from 1/32. Below, everything is kept relative to the
+    largest logit so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+
+    Args:
+        queries: Shape (B, dim).
+        temperature: Bounds the logits by its inverse.
+        gradient: Whether the second sum is wanted.
+
+    Attributes:
+        nothing: A logit that adds nothing. Minus infinity, and whatever has a subnormal exponential, would take exp's
+            slow path, which costs more than all else on the similarities together.
+    """
+
+    def __init__(self, queries: Tensor, temperature: float, *, gradient: bool) -> None:
+        self.offset = queries.new_zeros(len(queries))
+        self.bounded = 1 / temperature <= SAFE_EXPONENT
+        self.nothing = -300.0 if queries.dtype == torch.float64 else -72.0
+        if not self.bounded:
+            self.offset -= 1 / temperature
+            self.nothing = -torch.inf
+        self.total = queries.new_zeros(len(queries))
+        self.weighted = torch.zeros_like(queries) if gradient else None
+
+    def add(self, block: Block) -> None:
+        """Count a block in; its logits are used up."""
+        self.weigh(self.terms(block.logits), block)
+
+    def terms(self, logits: Tensor) -> Tensor:
+        """Turn logits (b, B) into terms of the first sum, in place, and add them up."""
+        terms = logits
+        if not self.bounded:
+            self._raise_offset(terms)
+            terms -= self.offset
+        terms.exp_()
+        self.total += terms.sum(0)
+        return terms
+
+    def weigh(self, terms: Tensor, block: Block) -> None:
+        """Add to the second sum, where it is wanted; the terms are used up."""
+        if self.weighted is None:
+            return
+        if block.factors is not None:
+            terms *= block.factors
+        self.weighted.addmm_(terms.T, block.rows)
+
+    def _raise_offset(self, logits: Tensor) -> None:
+        offset = torch.maximum(self.offset, logits.amax(0))
+        shrink = torch.exp(self.offset - offset)
+        self.offset = offset
+        self.total *= shrink
+        if self.weighted is not None:
+            self.weighted *= shrink[:, None]
+
+    def log(self) -> Tensor:
+        """Logarithm of the first sum, (B,)."""
+        return self.total.log() + self.offset
+
+    def over(self, log_total: Tensor) -> Tensor | None:
+        """The second sum divided by a total (B,) given as its logarithm, (B, dim)."""
+        return None if self.weighted is None else self.weighted * (self.offset - log_total).exp()[:, None]
+
+
+class PrecomputedGradient(torch.autograd.Function):
+    """Per-query values (B,) with a gradient (B, dim) in the queries that was computed along with them."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
+        """Pass the values on."""
+        ctx.save_for_backward(gradient)
+        return values.view_as(values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        """Apply the chain rule."""
+        (gradient,) = ctx.saved_tensors
+        return grad_output[:, None] * gradient, None, None
+
+
+def with_gradient(queries: Tensor, values: Tensor, gradient: Tensor | None) -> Tensor:
+    """Attach a gradient, where one was wanted."""
+    if gradient is None:
+        return values
+    attached: Tensor = PrecomputedGradient.apply(queries, values, gradient)
+    return attached
+
+
+def wants_gradient(queries: Tensor) -> bool:
+    """Whether a backward pass may follow."""
+    return torch.is_grad_enabled() and queries.requires_grad
