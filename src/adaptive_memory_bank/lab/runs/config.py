@@ -3,11 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import yaml
 
-AdapterName = Literal["none", "identity", "xbm", "xbn", "ema", "axbn", "kalman", "auto", "fresh"]
+from adaptive_memory_bank.lab.runs.variants import NAMES
+
+if TYPE_CHECKING:
+    AdapterName = str
+else:
+    AdapterName = Literal[NAMES]  # the command line shows and checks the choices
 
 
 @dataclass
