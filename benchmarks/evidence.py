@@ -22,13 +22,10 @@ import measure
 
 from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE, Condition, Section, read_comparison
 from adaptive_memory_bank.lab.compare.statistics import Difference, Spread
-from adaptive_memory_bank.lab.runs.metrics import STEP_TIME, TRAINING_TIME, columns_of
+from adaptive_memory_bank.lab.runs.metrics import COST, METRICS
 from adaptive_memory_bank.lab.runs.results import Run, read_json_object
 
-CURVES = (
-    "val/recall@1", "val/map@r", "val/knn", "val/knn_proj", "holdout/recall@1", "bank/staleness",
-    "bank/staleness_unadapted", "drift/mean", "drift/max", "train/loss_epoch",
-)  # fmt: skip
+KEPT_CURVES = {m.name for m in METRICS if "evidence" in m.shown or m.curve not in (None, COST)}
 EARLY = 15  # the epoch at which the paper compares MoCo with and without XBN
 
 
@@ -76,7 +73,7 @@ def _run(run: Run) -> dict[str, Any]:
         "seconds_per_step": details.get("seconds_per_step"),
         "seconds": details.get("seconds"),
         "date": details.get("date"),
-        "curves": {key: _rounded(curves[key]) for key in CURVES if key in curves},
+        "curves": {key: _rounded(curves[key]) for key in curves if key in KEPT_CURVES},
     }
 
 
@@ -102,14 +99,14 @@ def _table(section: Section, at: Condition) -> dict[str, Any]:
         "condition": section.describe(at),
         "batch_size": at.batch_size,
         "memory": at.memory,
-        "metric": section.column.key,
+        "metric": section.headline.name,
         "picks": picks,
         "reference": section.reference,
         "published": {name: section.published[name] for name in names if name in section.published},
         "rows": [
             {
                 "variant": name,
-                "seeds": len(section.values(name, section.column, at=at, pick="last")),
+                "seeds": len(section.values(name, section.headline, at=at, pick="last")),
                 "values": _values(section, name, at=at, picks=picks),
                 "difference": {pick: differences[pick][name] for pick in picks if name in differences[pick]},
             }
@@ -121,12 +118,10 @@ def _table(section: Section, at: Condition) -> dict[str, Any]:
 def _values(section: Section, name: str, *, at: Condition, picks: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Mean and standard deviation over seeds of every column, for every pick; and of what has no pick."""
     found: dict[str, dict[str, Any]] = {}
-    for column in columns_of(section.task):
-        for pick in ("last",) if column in (STEP_TIME, TRAINING_TIME) or column.key.startswith("bank/") else picks:
-            _add(found, f"{pick} {column.key}", section.values(name, column, at=at, pick=pick).values())
+    for metric in (metric for metric in METRICS if {"table", "evidence"}.intersection(metric.shown)):
+        for pick in picks if metric.is_score else ("last",):
+            _add(found, f"{pick} {metric.name}", section.values(name, metric, at=at, pick=pick).values())
     runs = [run for run in section.of(name, at) if run.is_complete]
-    unadapted = [run.metrics[key] for run in runs if (key := "bank/staleness_unadapted") in run.metrics]
-    _add(found, "last bank/staleness_unadapted", unadapted)
     if section.task == "moco":
         curves = [run.history().get("val/knn", {}) for run in runs]
         early = [curve[EARLY - 1] for curve in curves if EARLY - 1 in curve and max(curve) >= EARLY]
@@ -145,10 +140,10 @@ def _differences(section: Section, names: Sequence[str], *, at: Condition, pick:
     reference = section.reference
     if reference is None:
         return {}
-    base = section.values(reference, section.column, at=at, pick=pick)
+    base = section.values(reference, section.headline, at=at, pick=pick)
     pairs: dict[str, tuple[float, ...]] = {}
     for name in names:
-        ours = section.values(name, section.column, at=at, pick=pick)
+        ours = section.values(name, section.headline, at=at, pick=pick)
         shared = [seed for seed in ours if seed in base]
         if shared and name != reference:
             pairs[name] = tuple(ours[seed] - base[seed] for seed in shared)

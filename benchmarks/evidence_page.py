@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS
+from adaptive_memory_bank.lab.runs.metrics import shown_in
 
 # Not the time of a step: two trainings at a time share a machine; speed is measured by itself.
-TITLES = {
-    "val/recall@1": "Recall@1 %",
-    "val/map@r": "MAP@R %",
-    "val/knn": "kNN %",
-    "val/knn_proj": "kNN (proj.) %",
-    "bank/staleness": "staleness",
-    "bank/staleness_unadapted": "not realigned",
-}
+TITLES = {metric.name: metric.heading for metric in shown_in("evidence")}
 PICKS = {"chosen": "chosen epoch", "last": "last epoch"}
 SCALES = {"bank/staleness": (1.0, 3), "bank/staleness_unadapted": (1.0, 3)}
 PERCENT = (100.0, 1)

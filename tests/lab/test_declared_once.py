@@ -1,4 +1,4 @@
-"""What is new is declared in one place, and everything else follows: seen in a copy of the package with one entry more."""
+"""What is new is declared in one place, and everything else follows; seen in a copy of the package."""
 
 import os
 import shutil
@@ -71,3 +71,32 @@ def test_an_adapter_is_a_file_and_an_entry(package, tmp_path, write_run):
     )
     printed = run_in(package, USE_ADAPTER.replace("RUNS", repr(str(tmp_path / "runs"))))
     assert printed.splitlines() == ["Mine", "mine", "mine my", "none identity mine auto fresh", "#123456"]
+
+
+METRIC = """    Metric(
+        "val/mine", "Mine", "a metric of mine", shown=("table", "progress", "evidence"), curve=QUALITY
+    ),"""
+USE_METRIC = """
+from types import SimpleNamespace
+from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.report import write_report
+from adaptive_memory_bank.lab.compare.table import tables
+from adaptive_memory_bank.lab.tracking.dashboard import make_workspace, spec_of
+from adaptive_memory_bank.lab.training.watch.progress import _readable
+from pathlib import Path
+
+comparison = read_comparison([RUNS])
+(table,) = tables(comparison.sections[0])
+print(table.rows[0][table.headings.index("Mine %")].text)
+page = write_report(comparison, Path(RUNS) / "report.html").read_text(encoding="utf-8")
+print('aria-label="Mine per epoch"' in page, "a metric of mine" in page)
+print('["val/mine"]' in str(spec_of(make_workspace("t", comparison.runs, entity="e", project="p"))).replace("'", '"'))
+print(_readable({"val/mine": 0.25}, SimpleNamespace(callbacks=[])))
+"""
+
+
+def test_a_metric_is_an_entry(package, tmp_path, write_run):
+    write_run(tmp_path / "runs", "xbn", metrics={"val/recall@1": 0.5, "val/mine": 0.75}, best={"best/mine": 0.8})
+    insert(package / "lab" / "runs" / "metrics.py", METRIC, before='    Metric("train/loss_epoch"')
+    printed = run_in(package, USE_METRIC.replace("RUNS", repr(str(tmp_path / "runs"))))
+    assert printed.splitlines() == ["80.0", "True True", "True", "{'mine': '0.250'}"]

@@ -17,10 +17,10 @@ def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 
 def main(options: Any) -> int:
     """Create the workspace (or write its specification) and print where it is."""
+    from adaptive_memory_bank.lab.compare.comparison import read_comparison
     from adaptive_memory_bank.lab.tracking.dashboard import dashboard
 
-    place = dashboard(
-        options.runs, entity=options.entity, project=options.project, dry_run=options.dry_run, out=options.out
-    )
-    print(f"Dashboard: {place}")
+    comparison = read_comparison(options.runs)
+    chosen = {name: getattr(options, name) for name in ("entity", "project", "dry_run", "out")}
+    print(f"Dashboard: {dashboard(comparison.title, comparison.runs, **chosen)}")
     return 0

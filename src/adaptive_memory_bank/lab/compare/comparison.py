@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adaptive_memory_bank.lab.runs.metrics import RECALL_8, RECALL_10, Column, columns_of
+from adaptive_memory_bank.lab.runs.metrics import BY_NAME, Metric, shown_in
 from adaptive_memory_bank.lab.runs.results import RESULT_FILE, RESULTS_FILE, Run, read_details, read_json_object
 from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, NONE, PLAIN_MEMORY
 
@@ -24,6 +24,14 @@ class Condition(NamedTuple):
     def __str__(self) -> str:
         parts = [f"batch {self.batch_size}"] if self.batch_size is not None else []
         return ", ".join(parts + ([f"memory {show_memory(self.memory)}"] if self.memory is not None else []))
+
+
+def headline_of(task: str) -> Metric:
+    """The metric that decides in a task."""
+    headlines = {"retrieval": "val/recall@1", "moco": "val/knn"}
+    if task not in headlines:
+        raise ValueError(f"`task` must be one of {', '.join(headlines)}, got {task!r}.")
+    return BY_NAME[headlines[task]]
 
 
 def show_memory(memory: float) -> str:
@@ -46,7 +54,7 @@ class Section:
         runs: Every run of the setting, failed ones too.
         names: Variants in the order of tables, ceilings last.
         reference: The variant that stands for plain memory; None where no run has it.
-        published: Values others have published for the first column, in percent, by variant.
+        published: Values others have published for the metric that decides, in percent, by variant.
     """
 
     title: str
@@ -57,15 +65,16 @@ class Section:
     published: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns for which some run has a value; Recall@8 stands in on sets that are not scored at 10."""
-        known = [c for c in columns_of(self.task) if any(c.chosen(run) is not None for run in self.runs)]
-        return tuple(column for column in known if column is not RECALL_8 or RECALL_10 not in known)
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics of its tables: those for which some run has a value, without stand-ins that are not needed."""
+        known = [m for m in shown_in("table") if any(m.chosen(run) is not None for run in self.runs)]
+        names = {metric.name for metric in known}
+        return tuple(metric for metric in known if metric.instead_of not in names)
 
     @property
-    def column(self) -> Column:
-        """The column that decides."""
-        return columns_of(self.task)[0]
+    def headline(self) -> Metric:
+        """The metric that decides."""
+        return headline_of(self.task)
 
     @property
     def without_memory(self) -> tuple[str, ...]:
@@ -148,9 +157,9 @@ class Section:
         starts = {config.get("warmup_epochs", 0) + config.get("memory_start", 0) for config in configs}
         return (starts.pop() or None) if len(starts) == 1 else None
 
-    def values(self, name: str, column: Column, *, at: Condition, pick: Pick = "chosen") -> dict[int, float]:
+    def values(self, name: str, metric: Metric, *, at: Condition, pick: Pick = "chosen") -> dict[int, float]:
         """Values of a variant's complete runs by seed."""
-        read = column.chosen if pick == "chosen" else column.last
+        read = metric.chosen if pick == "chosen" else metric.last
         found = {run.seed: read(run) for run in self.of(name, at) if run.is_complete}
         return {seed: value for seed, value in sorted(found.items()) if value is not None}
 

@@ -9,12 +9,11 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from adaptive_memory_bank.lab.compare.comparison import Comparison, read_comparison
+from adaptive_memory_bank.lab.compare.comparison import Comparison, headline_of, read_comparison
 from adaptive_memory_bank.lab.compare.config import CompareConfig, usable_cores
 from adaptive_memory_bank.lab.compare.plan import PlannedRun, plan_runs, write_plan
 from adaptive_memory_bank.lab.compare.pool import Finished, Pool
 from adaptive_memory_bank.lab.runs.history import epochs_logged
-from adaptive_memory_bank.lab.runs.metrics import columns_of
 from adaptive_memory_bank.lab.runs.results import RESULT_FILE, Run, read_json_object
 
 try:
@@ -114,9 +113,9 @@ def describe(finished: Finished) -> str:
         return f"{finished.run}: FAILED, {reason[0] if reason else 'no reason given'} (see {finished.run.folder})"
     details = read_json_object(finished.run.folder / RESULT_FILE)
     run = Run.from_details(finished.run.folder, details, finished.run.place())
-    column = columns_of(run.task)[0]
-    value, seconds = column.chosen(run), details.get("seconds")
-    score = f", {column.title} {column.show(value)} %" if value is not None else ""
+    metric = headline_of(run.task)
+    value, seconds = metric.chosen(run), details.get("seconds")
+    score = f", {metric.label} {metric.show(value)} %" if value is not None else ""
     return f"{finished.run}: {finished.status}{score}" + (f", {seconds:.0f} s" if seconds else "")
 
 

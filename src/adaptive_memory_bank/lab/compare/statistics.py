@@ -124,7 +124,7 @@ def half_width(differences: Sequence[float], *, comparisons: int = 1) -> float |
 
 
 def paired_differences(section: Section, *, at: Condition | None = None) -> list[Difference]:
-    """Compare every variant of a section with the reference, paired over seeds, in the column that decides.
+    """Compare every variant of a section with the reference, paired over seeds, in the metric that decides.
 
     Three questions are asked, and the intervals of each hold together: which adapter differs from plain memory, which
     training without memory does, and does a memory that is kept fresh.
@@ -169,5 +169,5 @@ def differences_by_seed(
 
 
 def _by_seed(section: Section, name: str, reference: str, *, at: Condition) -> Mapping[int, float]:
-    ours, theirs = (section.values(variant, section.column, at=at) for variant in (name, reference))
+    ours, theirs = (section.values(variant, section.headline, at=at) for variant in (name, reference))
     return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
