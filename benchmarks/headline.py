@@ -15,10 +15,11 @@ from evidence_page import TITLES, show, show_difference
 from markers import Fill, fill_page, table
 from pages import read
 
+from adaptive_memory_bank.lab.runs.variants import COMPARED
+
 README = Path(__file__).parents[1] / "README.md"
 SOURCE = "omniglot"
 OTHERS = ("omniglot_full_memory", "cifar_moco")
-OTHER_ADAPTERS = ("none", "identity", "xbn", "auto")
 
 
 def headline() -> str:
@@ -65,14 +66,14 @@ def caption(found: dict[str, Any], tables: Sequence[dict[str, Any]]) -> str:
 def others() -> str:
     """One line for each condition of the comparisons beside the headline's; nothing where none was run."""
     lines = [_line(found, here) for found in map(read, OTHERS) if found is not None for here in found["tables"]]
-    return table(["", *(f"`{name}`" for name in OTHER_ADAPTERS)], lines) if lines else ""
+    return table(["", *(f"`{name}`" for name in COMPARED)], lines) if lines else ""
 
 
 def _line(found: dict[str, Any], here: dict[str, Any]) -> list[str]:
     pick = here["picks"][0]
     key = f"{pick} {here['metric']}"
     rows = {row["variant"]: row for row in here["rows"]}
-    cells = [_score(rows[name], key, pick) if name in rows else "-" for name in OTHER_ADAPTERS]
+    cells = [_score(rows[name], key, pick) if name in rows else "-" for name in COMPARED]
     where = f"[{here['setting']}](benchmarks/results/{found['name']}.md), {here['condition']}"
     return [f"{where}, {len(found['seeds'])} seeds: {TITLES[here['metric']]}", *cells]
 

@@ -23,7 +23,19 @@ def tiny(tmp_path):
     return ["--data", f"npz:{tmp_path / 't.npz'}", "--out", str(tmp_path / "runs"), "--wandb", "disabled"]
 
 
-SHORT = ["--batch-size", "16", "--epochs", "1", "--validation", "0.2", "--quiet", "--threads", "1"]
+SHORT = [
+    "--batch-size",
+    "16",
+    "--epochs",
+    "1",
+    "--memory-start",
+    "0",
+    "--validation",
+    "0.2",
+    "--quiet",
+    "--threads",
+    "1",
+]
 
 
 def test_train_evaluate_embed(tiny, tmp_path, capsys):

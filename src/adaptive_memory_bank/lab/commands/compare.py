@@ -10,14 +10,15 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser
 
-from adaptive_memory_bank.lab.compare.config import ADAPTERS, SEEDS, CompareConfig, Setting, Variant
+from adaptive_memory_bank.lab.compare.config import SEEDS, CompareConfig, Setting, Variant
 from adaptive_memory_bank.lab.compare.plan import OWN_FIELDS
+from adaptive_memory_bank.lab.runs.variants import COMPARED
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
 _LISTS: dict[str, tuple[type, list[Any], str]] = {
     "adapters": (
         str,
-        list(ADAPTERS),
+        list(COMPARED),
         "What to compare: none, identity (xbm), xbn, ema, axbn (kalman), auto; also fresh, a memory that is "
         "re-embedded every few steps, for what perfect freshness would give (retrieval only).",
     ),

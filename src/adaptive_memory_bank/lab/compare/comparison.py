@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 from adaptive_memory_bank.lab.runs.metrics import RECALL_8, RECALL_10, Column, columns_of
 from adaptive_memory_bank.lab.runs.results import RESULT_FILE, RESULTS_FILE, Run, read_details, read_json_object
+from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, NONE, PLAIN_MEMORY
 
 PLAN_FILE = "compare.json"
-PLAIN_MEMORY = ("identity", "xbm")
-FRESH = "fresh"
-"""The trainer's memory that is re-embedded every few steps: not an adapter, but what perfect freshness would give."""
 Pick = str
 """Which epoch's value is meant: `chosen` or `last`."""
 
@@ -72,7 +70,7 @@ class Section:
     @property
     def without_memory(self) -> tuple[str, ...]:
         """The variants that train without memory."""
-        return self._with_adapter("none")
+        return self._with_adapter(NONE.name)
 
     @property
     def baseline(self) -> str | None:
@@ -84,7 +82,7 @@ class Section:
     @property
     def ceilings(self) -> tuple[str, ...]:
         """The variants whose memory is kept fresh at any cost; they stand apart."""
-        return self._with_adapter(FRESH)
+        return self._with_adapter(FRESH.name)
 
     @property
     def plain(self) -> str | None:
@@ -124,7 +122,7 @@ class Section:
     def describe(self, at: Condition) -> str:
         """Name a condition with what all its runs share, also where the grid does not vary it."""
         runs = [run for name in self.names for run in self.of(name, at)]
-        with_memory = [run for run in runs if run.adapter != "none"]
+        with_memory = [run for run in runs if run.adapter != NONE.name]
         batch = _shared(with_memory or runs, "batch_size") if at.batch_size is None else None
         memory = _shared(with_memory, "memory_size") if at.memory is None else None
         epochs = _shared(runs, "epochs")
@@ -145,7 +143,7 @@ class Section:
 
     def memory_start(self, at: Condition) -> float | None:
         """Epochs before the memory is used, where all runs of a condition share them; None where it is used at once."""
-        runs = [run for name in self.names for run in self.of(name, at) if run.adapter != "none" and run.is_complete]
+        runs = [run for name in self.names for run in self.of(name, at) if run.adapter != NONE.name and run.is_complete]
         configs = [run.config() for run in runs]
         starts = {config.get("warmup_epochs", 0) + config.get("memory_start", 0) for config in configs}
         return (starts.pop() or None) if len(starts) == 1 else None
@@ -267,7 +265,7 @@ def _sections(runs: Sequence[Run], plans: Sequence[Mapping[str, Any]]) -> tuple[
     published: dict[str, Mapping[str, float]] = {}
     for plan in plans:
         published.update(plan.get("published", {}))
-    order = [name for plan in plans for name in plan.get("variants", [])] or list(_USUAL_ORDER)
+    order = [name for plan in plans for name in plan.get("variants", [])] or list(NAMES)
     references = [plan["reference"] for plan in plans if plan.get("reference")]
     sections = []
     for task, setting in dict.fromkeys((run.task, run.setting) for run in runs):
@@ -279,11 +277,8 @@ def _sections(runs: Sequence[Run], plans: Sequence[Mapping[str, Any]]) -> tuple[
     return tuple(sections)
 
 
-_USUAL_ORDER = ("none", "identity", "xbm", "xbn", "ema", "axbn", "auto")
-
-
 def _ordered(runs: Sequence[Run], order: Sequence[str]) -> tuple[str, ...]:
-    ceilings = {run.name for run in runs if run.adapter == FRESH}
+    ceilings = {run.name for run in runs if run.adapter == FRESH.name}
     places = {name: order.index(name) if name in order else len(order) for name in (run.name for run in runs)}
     return tuple(sorted(places, key=lambda name: (name in ceilings, places[name])))
 

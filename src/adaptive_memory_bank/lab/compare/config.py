@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-ADAPTERS = ("none", "identity", "xbn", "auto")
-"""What is compared by default; `ema`, `axbn` and the ceiling `fresh` are there for the asking."""
+from adaptive_memory_bank.lab.runs.variants import COMPARED, NONE
+
 SEEDS = (0, 1, 2)
 TaskName = Literal["retrieval", "moco"]
 
@@ -66,7 +66,7 @@ class CompareConfig:
 
     task: TaskName = "retrieval"
     data: str | None = None
-    adapters: list[str] = field(default_factory=lambda: list(ADAPTERS))
+    adapters: list[str] = field(default_factory=lambda: list(COMPARED))
     variants: list[Variant] = field(default_factory=list)
     none_batch_sizes: list[int] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
@@ -115,14 +115,14 @@ def _check_list(name: str, values: list[Any], *, may_be_empty: bool = False) -> 
 def variants_of(config: CompareConfig) -> list[Variant]:
     """The variants, adapters being the simple case; larger batches without memory follow after the usual one."""
     variants = config.variants or [Variant(adapter, {"adapter": adapter}) for adapter in config.adapters]
-    without = [place for place, variant in enumerate(variants, start=1) if variant.options.get("adapter") == "none"]
+    without = [place for place, variant in enumerate(variants, start=1) if variant.options.get("adapter") == NONE.name]
     place = max(without, default=0)
     return [*variants[:place], *_larger_batches(config), *variants[place:]]
 
 
 def _larger_batches(config: CompareConfig) -> list[Variant]:
     sizes = config.none_batch_sizes
-    return [Variant(f"none, batch {size}", {"adapter": "none", "batch_size": size}) for size in sizes]
+    return [Variant(f"{NONE.name}, batch {size}", {"adapter": NONE.name, "batch_size": size}) for size in sizes]
 
 
 def settings_of(config: CompareConfig, default_data: str) -> list[Setting]:

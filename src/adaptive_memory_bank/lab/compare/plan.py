@@ -25,6 +25,7 @@ from adaptive_memory_bank.lab.compare.config import (
 )
 from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.runs.folder import write_json
+from adaptive_memory_bank.lab.runs.variants import NONE
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
 # What the comparison itself decides for each run.
@@ -110,7 +111,7 @@ def _plan_run(
     memory = None if "memory" in own else memory
     if "preset" not in options:
         options = {**TASKS[config.task].quick, **options}
-    if options.get("adapter") == "none":
+    if options.get("adapter") == NONE.name:
         options.pop("memory", None)
         memory = None
     run = _make(config.task, options, where=f"{setting.name}, {variant.name}", seed=seed)

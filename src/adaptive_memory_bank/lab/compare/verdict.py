@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from adaptive_memory_bank.lab.compare.ceiling import freshness_sentence, listed
-from adaptive_memory_bank.lab.compare.comparison import PLAIN_MEMORY, Section
+from adaptive_memory_bank.lab.compare.comparison import Section
 from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS, SAME, Difference, paired_differences
 from adaptive_memory_bank.lab.runs.metrics import Column
+from adaptive_memory_bank.lab.runs.variants import PLAIN_MEMORY
 
 
 def verdict(section: Section) -> str:

@@ -4,11 +4,17 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import yaml
 
 from adaptive_memory_bank.adapters import ADAPTERS
+from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, NONE
+
+if TYPE_CHECKING:
+    AdapterName = str
+else:
+    AdapterName = Literal[NAMES]  # the command line shows and checks the choices
 
 
 @dataclass
@@ -64,7 +70,7 @@ class RunConfig:
     data_root: str | None = None
     download: bool = False
     image_size: int | None = None
-    adapter: str = "auto"
+    adapter: AdapterName = "auto"
     adapter_options: dict[str, Any] = field(default_factory=dict)
     epochs: int = 10
     batch_size: int = 64
@@ -125,12 +131,12 @@ class RunConfig:
 
 def check_adapter(adapter: str, options: dict[str, Any]) -> None:
     """Check the adapter's name and hyper-parameters."""
-    if adapter in ("none", "fresh"):
+    if adapter in (NONE.name, FRESH.name):
         if options:
             raise ValueError(f"`adapter_options` need an adapter, got {options} with `adapter` {adapter}.")
         return
-    if adapter not in ADAPTERS:
-        raise ValueError(f"`adapter` must be one of none, {', '.join(ADAPTERS)}, fresh, got {adapter!r}.")
+    if adapter not in NAMES:
+        raise ValueError(f"`adapter` must be one of {', '.join(NAMES)}, got {adapter!r}.")
     accepted = list(inspect.signature(ADAPTERS[adapter]).parameters)
     unknown = [name for name in options if name not in accepted]
     if unknown:

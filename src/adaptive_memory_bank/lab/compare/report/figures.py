@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from adaptive_memory_bank.lab.compare.comparison import Condition, Section, show_memory
-from adaptive_memory_bank.lab.compare.report.palette import QUIET, Look, looks
+from adaptive_memory_bank.lab.compare.report.palette import QUIET, Style, styles_of
 from adaptive_memory_bank.lab.compare.statistics import Spread
 from adaptive_memory_bank.lab.runs.history import Curve
 from adaptive_memory_bank.lab.runs.metrics import Column
@@ -74,8 +74,8 @@ def curve_charts(section: Section, kinds: Iterable[CurveKind], *, at: Condition)
     for kind in kinds:
         figure = _empty("epoch", "")
         figure.update_yaxes(ticksuffix="%" if kind.percent else "")
-        for name, look in looks(section.names, section.baseline, section.ceilings).items():
-            _add_curve(figure, kind, histories[name], name=name, look=look)
+        for name, style in styles_of(section.names, section.baseline, section.ceilings).items():
+            _add_curve(figure, kind, histories[name], name=name, style=style)
         if figure.data:
             last = max(trace.x[-1] for trace in figure.data)
             figure.update_xaxes(dtick=1 if last <= FEW_EPOCHS else None)  # there is no epoch 1.5
@@ -98,7 +98,7 @@ def _mark_start(figure: go.Figure, start: float) -> None:
 
 
 def _add_curve(
-    figure: go.Figure, kind: CurveKind, histories: Sequence[Mapping[str, Curve]], *, name: str, look: Look
+    figure: go.Figure, kind: CurveKind, histories: Sequence[Mapping[str, Curve]], *, name: str, style: Style
 ) -> None:
     scale = 100 if kind.percent else 1
     epochs, spreads = _over_seeds([history[kind.key] for history in histories if kind.key in history])
@@ -107,13 +107,13 @@ def _add_curve(
     means = [scale * spread.mean for spread in spreads]
     if all(spread.std is not None for spread in spreads):
         widths = [scale * (spread.std or 0) for spread in spreads]
-        figure.add_traces(_band(epochs, means, widths, name=name, look=look))
-    figure.add_trace(_line(epochs, means, name=name, look=look))
+        figure.add_traces(_band(epochs, means, widths, name=name, style=style))
+    figure.add_trace(_line(epochs, means, name=name, style=style))
     if kind.beside:
         epochs, spreads = _over_seeds([history[kind.beside] for history in histories if kind.beside in history])
         if epochs:
             means = [scale * spread.mean for spread in spreads]
-            figure.add_trace(_line(epochs, means, name=f"{name}, not realigned", look=look, dashed=True))
+            figure.add_trace(_line(epochs, means, name=f"{name}, not realigned", style=style, dashed=True))
 
 
 def _over_seeds(curves: Sequence[Curve]) -> tuple[list[int], list[Spread]]:
@@ -123,7 +123,7 @@ def _over_seeds(curves: Sequence[Curve]) -> tuple[list[int], list[Spread]]:
     return [epoch + 1 for epoch in epochs], [spread for spread in spreads if spread is not None]
 
 
-def _line(x: Sequence[Any], y: Sequence[float], *, name: str, look: Look, dashed: bool = False) -> go.Scatter:
+def _line(x: Sequence[Any], y: Sequence[float], *, name: str, style: Style, dashed: bool = False) -> go.Scatter:
     return go.Scatter(
         x=x,
         y=y,
@@ -131,39 +131,39 @@ def _line(x: Sequence[Any], y: Sequence[float], *, name: str, look: Look, dashed
         legendgroup=_text(name),
         showlegend=not dashed,
         mode="lines" if dashed else "lines+markers",
-        line={"color": look.color, "width": 1.5 if dashed else 2, "dash": "dot" if dashed else "solid"},
-        marker={"symbol": look.marker, "size": 6},
+        line={"color": style.color, "width": 1.5 if dashed else 2, "dash": "dot" if dashed else "solid"},
+        marker={"symbol": style.marker, "size": 6},
         hovertemplate="%{y:.4~g}",
     )
 
 
-def _band(x: Sequence[Any], means: Sequence[float], widths: Sequence[float], *, name: str, look: Look) -> list[Any]:
+def _band(x: Sequence[Any], means: Sequence[float], widths: Sequence[float], *, name: str, style: Style) -> list[Any]:
     shared: dict[str, Any] = {
         "x": x, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
         "legendgroup": _text(name),
     }  # fmt: skip
     pairs = list(zip(means, widths, strict=True))
     low = go.Scatter(y=[mean - width for mean, width in pairs], **shared)
-    high = go.Scatter(y=[mean + width for mean, width in pairs], fill="tonexty", fillcolor=look.band(), **shared)
+    high = go.Scatter(y=[mean + width for mean, width in pairs], fill="tonexty", fillcolor=style.band(), **shared)
     return [low, high]
 
 
 def seeds_chart(section: Section, *, at: Condition) -> Chart | None:
     """Draw the deciding value of every run: one small mark a seed, one large mark for the mean."""
     column, figure = section.column, _empty(f"{section.column.title}, %", "")
-    for name, look in looks(section.names, section.baseline, section.ceilings).items():
+    for name, style in styles_of(section.names, section.baseline, section.ceilings).items():
         values = section.values(name, column, at=at)
         if not values:
             continue
         label = _text(name)
         y, spread = [label] * len(values), Spread.of(values.values())
-        small = {"color": look.color, "size": 8, "opacity": 0.55, "symbol": "circle"}
+        small = {"color": style.color, "size": 8, "opacity": 0.55, "symbol": "circle"}
         text = [f"seed {seed}" for seed in values]
         points = [100 * value for value in values.values()]
         hover = "%{x:.2f} (%{text})"
         figure.add_scatter(x=points, y=y, text=text, mode="markers", marker=small, name=label, hovertemplate=hover)
         if spread is not None:
-            bar = {"color": look.color, "size": 22, "symbol": "line-ns", "line": {"width": 3, "color": look.color}}
+            bar = {"color": style.color, "size": 22, "symbol": "line-ns", "line": {"width": 3, "color": style.color}}
             figure.add_scatter(
                 x=[100 * spread.mean], y=[label], mode="markers", marker=bar, name=label, hovertemplate="mean %{x:.2f}"
             )
@@ -198,11 +198,11 @@ def _grid_chart(section: Section, points: Sequence[Condition], *, axis: str, fix
         return None
     column: Column = section.column
     figure = _empty(axis, f"{column.title}, %")
-    for name, look in looks(section.names, section.baseline, section.ceilings).items():
+    for name, style in styles_of(section.names, section.baseline, section.ceilings).items():
         spreads = [Spread.of(section.values(name, column, at=at).values()) for at in points]
         found = [(_tick(at, axis), spread) for at, spread in zip(points, spreads, strict=True) if spread is not None]
         if found:
-            line = _line([x for x, _ in found], [100 * s.mean for _, s in found], name=name, look=look)
+            line = _line([x for x, _ in found], [100 * s.mean for _, s in found], name=name, style=style)
             if any(spread.std is not None for _, spread in found):
                 line.error_y = {"array": [100 * (s.std or 0) for _, s in found], "thickness": 1.2, "width": 3}
             figure.add_trace(line)
