@@ -16,9 +16,10 @@ from measure import RESULTS, facts, write
 
 from adaptive_memory_bank.lab.data import eval_transform, load_dataset
 from adaptive_memory_bank.lab.models.encoder import backbone_normalization, build_encoder
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
-from adaptive_memory_bank.lab.training.retrieval.task import run
+from adaptive_memory_bank.lab.runs.config import make_config
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.scores import embed_part
+from adaptive_memory_bank.lab.training.train import run
 from adaptive_memory_bank.metrics import retrieval_metrics
 
 NAME = "cub200_protocol"

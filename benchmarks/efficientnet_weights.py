@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.lab.data import RetrievalData, eval_transform, load_dataset
 from adaptive_memory_bank.lab.models.encoder import backbone_normalization, build_encoder
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
+from adaptive_memory_bank.lab.runs.config import make_config
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.scores import embed_part
 from adaptive_memory_bank.metrics import retrieval_metrics
 

@@ -12,7 +12,7 @@ from adaptive_memory_bank.lab.compare.comparison import read_comparison
 from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
 from adaptive_memory_bank.lab.compare.table import tables
 from adaptive_memory_bank.lab.compare.worker import run_job
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 
 PAPER = Path(__file__).parents[2] / "benchmarks" / "paper"
 FILES = sorted(PAPER.glob("*.yaml"))

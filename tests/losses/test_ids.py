@@ -5,14 +5,14 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+
+from adaptive_memory_bank import AdaptiveMemoryBank
+from adaptive_memory_bank.losses.related import _slots_sharing
 from infonce_reference import (
     blocks,  # noqa: F401  (an autouse fixture)
     make,
     views,
 )
-
-from adaptive_memory_bank import AdaptiveMemoryBank
-from adaptive_memory_bank.losses.related import _slots_sharing
 
 
 def naive(queries, keys, ids, rows, row_ids, temperature=0.1):

@@ -11,7 +11,8 @@ import yaml
 
 from adaptive_memory_bank.lab.commands.main import COMMANDS, main, normalized
 from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
-from adaptive_memory_bank.lab.runs.config import MocoConfig, RetrievalConfig
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from torch import nn
 
 from adaptive_memory_bank.lab.models import encoder as models
 from adaptive_memory_bank.lab.models.encoder import EMBEDDING_NORMS, Encoder, MomentumBatchNorm, build_encoder
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 
 
 def test_conv4_is_a_timm_model():

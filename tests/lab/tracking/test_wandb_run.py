@@ -8,6 +8,7 @@ import pytest
 
 from adaptive_memory_bank.lab.tracking import wandb_run as tracking
 from adaptive_memory_bank.lab.tracking.wandb_run import JsonlLogger, is_logged_in, start_wandb, wandb_mode
+from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.moco import task as moco
 from adaptive_memory_bank.lab.training.retrieval import task as retrieval
 
@@ -45,7 +46,7 @@ def test_an_offline_run_has_every_name_and_no_secret(task, retrieval_config, moc
 
 
 def test_a_run_folder_holds_what_the_design_promises(retrieval_config, tmp_path):
-    result = retrieval.run(retrieval_config(adapter="xbn", run_name="run", name="XBN!"))
+    result = train.run(retrieval_config(adapter="xbn", run_name="run", name="XBN!"))
     folder = tmp_path / "runs" / "run"
     kept = {path.name for path in folder.iterdir()}
     assert kept >= {"config.yaml", "metrics.jsonl", "checkpoints", "result.json", "gallery.json"}
@@ -66,18 +67,18 @@ def test_a_run_folder_holds_what_the_design_promises(retrieval_config, tmp_path)
 
 def test_several_runs_share_one_list(retrieval_config, tmp_path):
     for adapter in ("none", "identity"):
-        retrieval.run(retrieval_config(adapter=adapter, epochs=1))
+        train.run(retrieval_config(adapter=adapter, epochs=1))
     entries = json.loads((tmp_path / "runs" / "results.json").read_text())
     assert [entry["adapter"] for entry in entries] == ["none", "identity"]
-    again = retrieval.run(retrieval_config(adapter="none", epochs=1))
+    again = train.run(retrieval_config(adapter="none", epochs=1))
     assert again["run"].endswith("-none-s0-2")
 
 
 def test_a_run_name_is_not_used_twice(retrieval_config):
     config = retrieval_config(adapter="none", epochs=1, run_name="run")
-    retrieval.run(config)
+    train.run(config)
     with pytest.raises(ValueError, match=r"`run_name`: .*run holds a run already. Go on with it \(`--resume"):
-        retrieval.run(config)
+        train.run(config)
 
 
 def test_modes(monkeypatch, tmp_path):

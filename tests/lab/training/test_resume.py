@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from adaptive_memory_bank.lab.runs.checkpoints import LAST, PREVIOUS, read_checkpoint
-from adaptive_memory_bank.lab.runs.config import MocoConfig
-from adaptive_memory_bank.lab.training.moco import task as moco
-from adaptive_memory_bank.lab.training.retrieval import task as retrieval
+from adaptive_memory_bank.lab.training import train
 from exactly import assert_same
 
 # Steps per epoch: 9 of retrieval, 12 of MoCo. The memory starts, and is re-embedded, in the middle of epochs.
@@ -26,7 +24,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def run(config):
-    return (moco if isinstance(config, MocoConfig) else retrieval).run(config)
+    return train.run(config)
 
 
 def final_state(folder: Path) -> dict[str, Any]:

@@ -5,15 +5,14 @@ import torch
 from PIL import Image
 
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization
-from adaptive_memory_bank.lab.training.moco import task as moco
-from adaptive_memory_bank.lab.training.retrieval import task as retrieval
+from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.trained_encoder import embed_run, evaluate_run, load_run
 from adaptive_memory_bank.metrics import retrieval_metrics
 
 
 @pytest.fixture
 def run(retrieval_config):
-    retrieval.run(retrieval_config(adapter="xbn", run_name="run"))
+    train.run(retrieval_config(adapter="xbn", run_name="run"))
     return f"{retrieval_config().out}/run"
 
 
@@ -49,7 +48,7 @@ def test_a_pretrained_backbone_scores_the_same_from_its_folder_to_the_last_digit
     torch.save(timm.create_model(model).state_dict(), tmp_path / "weights.pth")
     options = {"weights": str(tmp_path / "weights.pth"), "image_size": 32, "batch_size": 8, "augmentation": "crop"}
     config = retrieval_config(model=model, data=photographs, run_name="run", validation=0.0, epochs=1, **options)
-    result = retrieval.run(config)
+    result = train.run(config)
     (tmp_path / "weights.pth").unlink()  # the run holds all it needs
     saved = load_run(f"{config.out}/run")
     assert saved.normalization == Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -80,7 +79,7 @@ def test_a_gray_encoder_refuses_colours(run, tmp_path):
 
 def test_moco_is_scored_by_neighbours(moco_config):
     config = moco_config(run_name="run", epochs=1)
-    result = moco.run(config)
+    result = train.run(config)
     assert evaluate_run(f"{config.out}/run") == pytest.approx(
         {name: result["metrics"][name] for name in ("val/knn", "val/knn_proj")}
     )

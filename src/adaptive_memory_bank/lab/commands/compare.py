@@ -11,8 +11,9 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from adaptive_memory_bank.lab.compare.config import SEEDS, CompareConfig, Setting, Variant
-from adaptive_memory_bank.lab.compare.plan import KINDS, OWN_FIELDS
+from adaptive_memory_bank.lab.compare.plan import OWN_FIELDS
 from adaptive_memory_bank.lab.runs.variants import COMPARED
+from adaptive_memory_bank.lab.training.tasks import TASKS
 
 _LISTS: dict[str, tuple[type, list[Any], str]] = {
     "adapters": (
@@ -40,9 +41,9 @@ def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     for name, (kind, default, text) in _LISTS.items():
         parser.add_argument(f"--{name}", type=kind, nargs="+", default=default, help=text)
     task = find_task(arguments)
-    if task not in KINDS:
-        parser.error(f"`task` must be one of {', '.join(KINDS)}, got {task!r}.")
-    passed = parser.add_class_arguments(KINDS[task], skip=set(_TAKEN))
+    if task not in TASKS:
+        parser.error(f"`task` must be one of {', '.join(TASKS)}, got {task!r}.")
+    passed = parser.add_class_arguments(TASKS[task].config, skip=set(_TAKEN))
     parser.set_defaults(dict.fromkeys(passed))  # what is not given stays with the trainer's preset
 
 
@@ -63,7 +64,7 @@ def to_compare_config(options: Any) -> CompareConfig:
     values = {field.name: getattr(options, field.name) for field in fields(CompareConfig)}
     values["variants"] = [Variant(**variant.as_dict()) for variant in options.variants]
     values["settings"] = [Setting(**setting.as_dict()) for setting in options.settings]
-    names = (field.name for field in fields(KINDS[options.task]) if field.name not in _TAKEN)
+    names = (field.name for field in fields(TASKS[options.task].config) if field.name not in _TAKEN)
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return CompareConfig(**{**values, "options": {**values["options"], **given}})
 

@@ -1,5 +1,6 @@
 """Dataclasses as command-line options, with presets as defaults."""
 
+from argparse import SUPPRESS
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -8,16 +9,17 @@ from typing import Any, Literal
 import yaml
 from jsonargparse import ArgumentParser
 
-from adaptive_memory_bank.lab.runs.config import PRESETS, Config
+from adaptive_memory_bank.lab.runs.config import Config
 
 
 def add_config_arguments(parser: ArgumentParser, kind: type[Config], arguments: Sequence[str]) -> None:
     """Add one option per field of a configuration; the preset on the command line sets the defaults."""
     preset = find_preset(arguments)
-    presets = PRESETS[kind]
+    presets = kind.presets
     if preset not in presets:
         parser.error(f"`preset` must be one of {', '.join(presets)}, got {preset!r}.")
     parser.add_argument("--config", action="config", help="YAML file with options, such as the config.yaml of a run.")
+    parser.add_argument("--task", type=Literal[kind.task], default=kind.task, help=SUPPRESS)  # of a run's config.yaml
     parser.add_class_arguments(kind)
     parser.set_defaults({"preset": preset, **presets[preset]})
 

@@ -6,7 +6,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from adaptive_memory_bank.lab.commands.options import add_config_arguments, report, to_config
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 
 
 def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 def main(options: Any) -> int:
     """Train, and print how it went."""
     from adaptive_memory_bank.lab.training.allocator import keep_freed_memory
-    from adaptive_memory_bank.lab.training.retrieval.task import run
+    from adaptive_memory_bank.lab.training.train import run
 
     keep_freed_memory()
     return report(run(to_config(RetrievalConfig, options)))

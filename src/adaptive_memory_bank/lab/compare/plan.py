@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from jsonargparse import ArgumentParser
 
@@ -23,14 +23,11 @@ from adaptive_memory_bank.lab.compare.config import (
     settings_of,
     variants_of,
 )
-from adaptive_memory_bank.lab.runs.config import PRESETS, MocoConfig, RetrievalConfig, RunConfig
+from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.runs.folder import write_json
 from adaptive_memory_bank.lab.runs.variants import NONE
-from adaptive_memory_bank.lab.training.option_checks import check_moco, check_retrieval
+from adaptive_memory_bank.lab.training.tasks import TASKS
 
-KINDS: dict[TaskName, type[RunConfig]] = {"retrieval": RetrievalConfig, "moco": MocoConfig}
-# Without a preset a comparison is for a first look: two cores, five minutes.
-QUICK: dict[TaskName, dict[str, Any]] = {"retrieval": {"epochs": 5, "batch_size": 16}, "moco": {"epochs": 15}}
 # What the comparison itself decides for each run.
 OWN_FIELDS = frozenset({"seed", "out", "run_name", "name", "resume"})
 # What says nothing about the numbers a run makes.
@@ -88,7 +85,7 @@ def plan_runs(config: CompareConfig) -> list[PlannedRun]:
     """
     check_compare(config)
     planned: dict[str, PlannedRun] = {}
-    settings = settings_of(config, KINDS[config.task].data)
+    settings = settings_of(config, TASKS[config.task].config.data)
     batch_sizes: list[int | None] = [*config.batch_sizes] or [None]
     memories: list[float | None] = [*config.memories] or [None]
     for seed, setting, batch, memory in product(config.seeds, settings, batch_sizes, memories):
@@ -113,7 +110,7 @@ def _plan_run(
     batch_size = None if "batch_size" in own else batch_size
     memory = None if "memory" in own else memory
     if "preset" not in options:
-        options = {**QUICK[config.task], **options}
+        options = {**TASKS[config.task].quick, **options}
     if options.get("adapter") == NONE.name:
         options.pop("memory", None)
         memory = None
@@ -127,16 +124,16 @@ def _plan_run(
 
 def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> RunConfig:
     """Make options what the trainer's own command line makes of them, checks included."""
-    kind = KINDS[task]
+    kind = TASKS[task].config
     own = sorted(OWN_FIELDS.intersection(options))
     if own:
         raise ValueError(f"{where}: a comparison sets `{own[0]}` itself; leave it out.")
     preset = str(options.get("preset", "small"))
-    if preset not in PRESETS[kind]:
-        raise ValueError(f"{where}: `preset` must be one of {', '.join(PRESETS[kind])}, got {preset!r}.")
+    if preset not in kind.presets:
+        raise ValueError(f"{where}: `preset` must be one of {', '.join(kind.presets)}, got {preset!r}.")
     try:
         run = to_config(kind, _parser(task, preset).parse_object({**options, "seed": seed}))
-        check_moco(run) if isinstance(run, MocoConfig) else check_retrieval(cast("RetrievalConfig", run))
+        run.check()
     except (ArgumentError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
     return run
@@ -145,7 +142,7 @@ def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> 
 @cache
 def _parser(task: TaskName, preset: str) -> ArgumentParser:
     parser = ArgumentParser(exit_on_error=False)
-    add_config_arguments(parser, KINDS[task], ["--preset", preset])
+    add_config_arguments(parser, TASKS[task].config, ["--preset", preset])
     return parser
 
 

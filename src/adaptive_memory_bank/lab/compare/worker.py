@@ -6,7 +6,6 @@ input ends while it trains, whoever started it is gone: it stops as after Ctrl-C
 """
 
 import contextlib
-import importlib
 import json
 import os
 import queue
@@ -69,13 +68,10 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _train(job: dict[str, Any]) -> dict[str, Any]:
-    from adaptive_memory_bank.lab.runs.config import MocoConfig, RetrievalConfig
+    from adaptive_memory_bank.lab.training.tasks import TASKS
+    from adaptive_memory_bank.lab.training.train import run
 
-    trainer = importlib.import_module(f"adaptive_memory_bank.lab.training.{job['task']}.task")
-    kind: type[Any] = MocoConfig if job["task"] == "moco" else RetrievalConfig
-    options: dict[str, Any] = {key: tuple(value) if key == "jitter" else value for key, value in job["config"].items()}
-    result: dict[str, Any] = trainer.run(kind(**options))
-    return result
+    return run(TASKS[job["task"]].configure(job["config"]))
 
 
 @contextlib.contextmanager

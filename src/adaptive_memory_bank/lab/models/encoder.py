@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization
 from adaptive_memory_bank.lab.models import conv4 as _conv4  # noqa: F401  registers `conv4` with timm
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 
 HUB_PATIENCE = 6.0  # seconds to wait for the model hub before saying that it cannot be reached
 

@@ -7,7 +7,7 @@ from lightly.models.modules.heads import MoCoProjectionHead
 from torch import Tensor, nn
 
 from adaptive_memory_bank.lab.models.split_batch_norm import group_neighbours
-from adaptive_memory_bank.lab.runs.config import MocoConfig
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 
 RESNETS = ("resnet-9", "resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152")
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from adaptive_memory_bank.lab.data import ImageDataset, Part, RetrievalData
 from adaptive_memory_bank.lab.data.loader import fetch
 from adaptive_memory_bank.lab.data.transforms import Transform
-from adaptive_memory_bank.lab.runs.config import MocoConfig
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.metrics import QueryScores, knn_accuracy, score_queries
 
 Embed = Callable[[Tensor], Tensor]

@@ -1,6 +1,5 @@
 """From a configuration to a finished run folder: what both trainers do around their modules."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,12 @@ from adaptive_memory_bank.lab.runs.checkpoints import (
     RandomState,
     newest_checkpoint,
 )
-from adaptive_memory_bank.lab.runs.config import Config, load_config, resumed_config
+from adaptive_memory_bank.lab.runs.config import Config, RunConfig, load_config, resumed_config
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.training.isolation import isolated
 from adaptive_memory_bank.lab.training.record import JournalPosition, Session
 from adaptive_memory_bank.lab.training.step import NonFiniteLossError, TrainingModule
+from adaptive_memory_bank.lab.training.tasks import TASKS
 from adaptive_memory_bank.lab.training.watch.evaluation import EvaluationMonitor
 from adaptive_memory_bank.lab.training.watch.interrupts import InterruptGuard, TrainingInterrupted
 from adaptive_memory_bank.lab.training.watch.measurements import DriftMonitor, StalenessMonitor, TrainingLog
@@ -31,8 +31,8 @@ from adaptive_memory_bank.lab.training.watch.progress import Progress
 
 
 @dataclass(frozen=True)
-class Task(Generic[Config]):
-    """What is special to one trainer.
+class Training(Generic[Config]):
+    """What a task builds from its options.
 
     Args:
         config: The options.
@@ -55,8 +55,16 @@ class Task(Generic[Config]):
     idle_parameters: bool = False
 
 
-def execute(config: Config, build: Callable[[Config], Task[Config]]) -> dict[str, Any]:
-    """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder."""
+def run(config: RunConfig) -> dict[str, Any]:
+    """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder.
+
+    Example:
+        >>> from adaptive_memory_bank.lab.runs.config import make_config
+        >>> from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+        >>> config = make_config(RetrievalConfig, "small", adapter="xbn", epochs=10)
+        >>> result = run(config)  # doctest: +SKIP
+        >>> result["best"]["best/recall@1"]  # doctest: +SKIP
+    """
     folder: RunFolder | None = None
     if config.resume is not None:
         folder = RunFolder.open(config.resume)
@@ -64,11 +72,11 @@ def execute(config: Config, build: Callable[[Config], Task[Config]]) -> dict[str
         if folder.read_result().get("status") == "complete":
             return folder.read_result()
     with isolated(config):
-        task = build(config)  # every complaint comes before a folder exists
+        training = TASKS[config.task].build(config)  # every complaint comes before a folder exists
         resumed = folder is not None
         if folder is None and _writes():
             folder = RunFolder.create(config)
-        return _train(task, folder, resumed=resumed)
+        return _train(training, folder, resumed=resumed)
 
 
 def _writes() -> bool:
@@ -76,38 +84,38 @@ def _writes() -> bool:
     return int(cast("Any", rank_zero_only).rank) == 0
 
 
-def _train(task: Task[Any], folder: RunFolder | None, *, resumed: bool) -> dict[str, Any]:
-    facts = {"memory_size": task.memory_size, "chosen_on": task.chosen_on}
-    session = Session(task.config, folder if _writes() else None, facts=facts, resumed=resumed)
-    checkpoints = CheckpointEvery(_checkpoint_folder(folder), task.config.checkpoint_every, task.evaluation)
-    watch, guard = TrainingLog(task.config.log_every), InterruptGuard(checkpoints)
+def _train(training: Training[Any], folder: RunFolder | None, *, resumed: bool) -> dict[str, Any]:
+    facts = {"memory_size": training.memory_size, "chosen_on": training.chosen_on}
+    session = Session(training.config, folder if _writes() else None, facts=facts, resumed=resumed)
+    checkpoints = CheckpointEvery(_checkpoint_folder(folder), training.config.checkpoint_every, training.evaluation)
+    watch, guard = TrainingLog(training.config.log_every), InterruptGuard(checkpoints)
     guard.install()
     try:
-        _fit(task, session, [watch, *_monitors(task, session), checkpoints, guard], folder if resumed else None)
-        session.show_gallery(task.evaluation, task.query, task.gallery)
-        return session.end("complete", task.evaluation, watch)
+        _fit(training, session, [watch, *_monitors(training, session), checkpoints, guard], folder if resumed else None)
+        session.show_gallery(training.evaluation, training.query, training.gallery)
+        return session.end("complete", training.evaluation, watch)
     except TrainingInterrupted:
-        return session.end("interrupted", task.evaluation, watch)
+        return session.end("interrupted", training.evaluation, watch)
     except (KeyboardInterrupt, SystemExit):  # Lightning turns the second Ctrl-C into an exit
-        session.end("interrupted", task.evaluation, watch)
+        session.end("interrupted", training.evaluation, watch)
         raise KeyboardInterrupt from None
     except Exception as error:
         with suppress(OSError):  # a full disk may have no room for the verdict either
-            session.end("failed", task.evaluation, watch, error=_with_checkpoint(error, folder))
+            session.end("failed", training.evaluation, watch, error=_with_checkpoint(error, folder))
         raise
     finally:
         session.close()
         guard.restore()
 
 
-def _fit(task: Task[Any], session: Session, callbacks: list[Callback], earlier: RunFolder | None) -> None:
+def _fit(training: Training[Any], session: Session, callbacks: list[Callback], earlier: RunFolder | None) -> None:
     """Train; every rank reads the checkpoint of the `earlier` part of a resumed run."""
-    folder, config = session.folder, task.config
+    folder, config = session.folder, training.config
     trainer = pl.Trainer(
         accelerator=config.accelerator,
         devices=config.devices,
         num_nodes=config.num_nodes,
-        strategy=_strategy(task),
+        strategy=_strategy(training),
         precision=config.precision,
         max_epochs=config.epochs,
         logger=session.start() or False,
@@ -120,27 +128,27 @@ def _fit(task: Task[Any], session: Session, callbacks: list[Callback], earlier: 
         default_root_dir=None if folder is None else str(folder.path),
     )
     checkpoint = _resume_from(earlier, session)
-    task.module.to(memory_format=task.module.memory_format)
-    trainer.fit(task.module, ckpt_path=checkpoint, weights_only=True)
+    training.module.to(memory_format=training.module.memory_format)
+    trainer.fit(training.module, ckpt_path=checkpoint, weights_only=True)
 
 
-def _monitors(task: Task[Any], session: Session) -> list[Callback]:
-    config = task.config
+def _monitors(training: Training[Any], session: Session) -> list[Callback]:
+    config = training.config
     monitors: list[Callback] = [RandomState(), JournalPosition(session)]
     if config.drift_every:
         monitors.append(DriftMonitor(config.drift_every, config.probe_size))
     if config.staleness_rows:
         monitors.append(StalenessMonitor(config.staleness_rows))
-    monitors.append(task.evaluation)
+    monitors.append(training.evaluation)
     if not config.quiet and session.folder is not None:
         monitors.append(Progress())
     return monitors
 
 
-def _strategy(task: Task[Any]) -> str | Strategy:
-    if task.config.devices * task.config.num_nodes == 1:
+def _strategy(training: Training[Any]) -> str | Strategy:
+    if training.config.devices * training.config.num_nodes == 1:
         return "auto"
-    return DDPStrategy(find_unused_parameters=task.idle_parameters)
+    return DDPStrategy(find_unused_parameters=training.idle_parameters)
 
 
 def _resume_from(earlier: RunFolder | None, session: Session) -> Path | None:

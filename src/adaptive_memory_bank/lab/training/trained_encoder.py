@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor, nn
 
 from adaptive_memory_bank.lab.data import Part, RetrievalData, eval_transform, load_dataset
@@ -15,9 +14,11 @@ from adaptive_memory_bank.lab.data.transforms import IMAGENET, IMAGENET_MEAN, IM
 from adaptive_memory_bank.lab.models.encoder import build_encoder
 from adaptive_memory_bank.lab.models.resnet import Backbone, make_head
 from adaptive_memory_bank.lab.runs.checkpoints import BEST, LAST, read_checkpoint
-from adaptive_memory_bank.lab.runs.config import MocoConfig, RetrievalConfig, RunConfig, load_config
+from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.scores import embed_part, knn_metrics, retrieval_scores, summary
+from adaptive_memory_bank.lab.training.tasks import read_config
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,10 @@ def load_run(path: str | Path, *, checkpoint: str = "best") -> SavedRun:
     if not file.is_file():
         raise ValueError(f"{path} has no {file.name}: the run has not come that far.")
     content = read_checkpoint(file)
-    kind = MocoConfig if "momentum" in _options(folder) else RetrievalConfig
-    config: Any = load_config(kind, folder.config_file)
+    config: Any = read_config(folder.config_file)
     gray, image_size, colours = _images(**content["images"])
     encoder, head = _build(config, gray=gray, image_size=image_size)
-    _load(encoder, content["state_dict"], "backbone." if kind is MocoConfig else "encoder.")
+    _load(encoder, content["state_dict"], "backbone." if isinstance(config, MocoConfig) else "encoder.")
     if head is not None:
         _load(head, content["state_dict"], "head.")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -82,11 +82,6 @@ def _images(
 ) -> tuple[bool, int, Normalization]:
     """What a checkpoint says of images; those written before backbones had their own normalisation used ImageNet's."""
     return gray, image_size, Normalization(tuple(mean), tuple(std))
-
-
-def _options(folder: RunFolder) -> dict[str, Any]:
-    options: dict[str, Any] = yaml.safe_load(folder.config_file.read_text(encoding="utf-8"))
-    return options
 
 
 def _build(config: Any, *, gray: bool, image_size: int) -> tuple[nn.Module, nn.Module | None]:

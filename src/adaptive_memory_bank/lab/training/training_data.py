@@ -8,7 +8,9 @@ from adaptive_memory_bank.lab.data.jitter import AffineJitter
 from adaptive_memory_bank.lab.data.photos import PerImage
 from adaptive_memory_bank.lab.data.transforms import Transform, Views
 from adaptive_memory_bank.lab.models.encoder import backbone_normalization
-from adaptive_memory_bank.lab.runs.config import MocoConfig, RetrievalConfig, RunConfig
+from adaptive_memory_bank.lab.runs.config import RunConfig
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.step import TrainingData
 
 

@@ -18,11 +18,10 @@ from adaptive_memory_bank.lab.data import Part, ShuffleSampler
 from adaptive_memory_bank.lab.data.randomness import Stream
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.models.resnet import Backbone, make_head
-from adaptive_memory_bank.lab.runs.config import MocoConfig
-from adaptive_memory_bank.lab.training.option_checks import check_moco
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.scores import embed_part, evaluating, knn_metrics
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
-from adaptive_memory_bank.lab.training.train import Task, execute
+from adaptive_memory_bank.lab.training.train import Training
 from adaptive_memory_bank.lab.training.training_data import moco_data
 from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.lab.training.worst_queries import worst_queries
@@ -33,17 +32,12 @@ GALLERY_QUERIES = 512  # queries among which the worst are looked for
 _KEYS = 1003  # a lane of the shuffles' own: they must not share numbers with the augmentation
 
 
-def run(config: MocoConfig) -> dict[str, Any]:
-    """Train once and return the run's object of `results.json`."""
-    return execute(config, build)
-
-
-def build(config: MocoConfig) -> Task[MocoConfig]:
+def build(config: MocoConfig) -> Training[MocoConfig]:
     """Everything a run needs; complains before anything is written."""
-    check_moco(config)
+    config.check()
     data = moco_data(config)
     module = MocoModule(config, data)
-    return Task(
+    return Training(
         config,
         module,
         EvaluationMonitor(evaluate, every=config.eval_every, headline="val/knn", chosen_by="val/knn"),

@@ -18,33 +18,21 @@ from adaptive_memory_bank.lab.models.encoder import (
     check_weights_file,
     check_weights_reachable,
 )
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
-from adaptive_memory_bank.lab.training.option_checks import check_memory, check_retrieval, memory_rows
+from adaptive_memory_bank.lab.runs.config import check_memory
 from adaptive_memory_bank.lab.training.reembedding import refresh
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.retrieval.criteria import batch_criterion, check_loss, memory_criterion
 from adaptive_memory_bank.lab.training.scores import embed_part, evaluating, retrieval_scores, summary
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
-from adaptive_memory_bank.lab.training.train import Task, execute
+from adaptive_memory_bank.lab.training.train import Training
 from adaptive_memory_bank.lab.training.training_data import retrieval_data
 from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.lab.training.worst_queries import worst_queries
 
 
-def run(config: RetrievalConfig) -> dict[str, Any]:
-    """Train once and return the run's object of `results.json`.
-
-    Example:
-        >>> from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
-        >>> config = make_config(RetrievalConfig, "small", adapter="xbn", epochs=10)
-        >>> result = run(config)  # doctest: +SKIP
-        >>> result["best"]["best/recall@1"]  # doctest: +SKIP
-    """
-    return execute(config, build)
-
-
-def build(config: RetrievalConfig) -> Task[RetrievalConfig]:
+def build(config: RetrievalConfig) -> Training[RetrievalConfig]:
     """Everything a run needs; complains before anything is written or downloaded."""
-    check_retrieval(config)
+    config.check()
     check_loss(config)
     check_model(config.model)
     if config.weights is not None:
@@ -56,7 +44,7 @@ def build(config: RetrievalConfig) -> Task[RetrievalConfig]:
     module = RetrievalModule(config, data)
     headline = "val/recall@1"
     chosen_by = headline if data.held_out is None else "holdout/recall@1"
-    return Task(
+    return Training(
         config,
         module,
         EvaluationMonitor(evaluate, every=config.eval_every, headline=headline, chosen_by=chosen_by),
@@ -204,6 +192,16 @@ def _make_sampler(config: RetrievalConfig, train: Part, rank: int, world_size: i
         rank=rank,
         world_size=world_size,
     )
+
+
+def memory_rows(memory: float, images: int) -> int:
+    """Rows of a memory given as a share of the training set (up to 1) or as rows.
+
+    Example:
+        >>> memory_rows(0.5, 100), memory_rows(64, 100)
+        (50, 64)
+    """
+    return int(memory) if memory > 1 else max(1, round(memory * images))
 
 
 def _warn_of_idle_memory(config: RetrievalConfig) -> None:
