@@ -7,7 +7,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 
-def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """Folders and a file."""
     parser.add_argument("runs", type=str, nargs="+", help="Folders of runs (what `--out` named), or of single runs.")
     parser.add_argument(

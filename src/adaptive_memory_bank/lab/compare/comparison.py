@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from adaptive_memory_bank.lab.runs.metrics import BY_NAME, Metric, shown_in
 from adaptive_memory_bank.lab.runs.results import RESULT_FILE, RESULTS_FILE, Run, read_details, read_json_object
 from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, NONE, PLAIN_MEMORY
+from adaptive_memory_bank.lab.training.tasks import TASKS
 
 PLAN_FILE = "compare.json"
 Pick = str
@@ -28,10 +29,9 @@ class Condition(NamedTuple):
 
 def headline_of(task: str) -> Metric:
     """The metric that decides in a task."""
-    headlines = {"retrieval": "val/recall@1", "moco": "val/knn"}
-    if task not in headlines:
-        raise ValueError(f"`task` must be one of {', '.join(headlines)}, got {task!r}.")
-    return BY_NAME[headlines[task]]
+    if task not in TASKS:
+        raise ValueError(f"`task` must be one of {', '.join(TASKS)}, got {task!r}.")
+    return BY_NAME[TASKS[task].headline]
 
 
 def show_memory(memory: float) -> str:

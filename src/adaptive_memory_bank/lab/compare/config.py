@@ -3,12 +3,18 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from adaptive_memory_bank.lab.runs.config import AdapterName
 from adaptive_memory_bank.lab.runs.variants import COMPARED, NONE
+from adaptive_memory_bank.lab.training.tasks import TASKS
 
 SEEDS = (0, 1, 2)
-TaskName = Literal["retrieval", "moco"]
+
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[tuple(TASKS)]
 
 
 @dataclass
@@ -48,8 +54,8 @@ class CompareConfig:
     Args:
         task: Which trainer.
         data: Dataset; default: the trainer's own.
-        adapters: What to compare: none, identity (xbm), xbn, ema, axbn (kalman), auto; also fresh, a memory that is
-            re-embedded every few steps, for what perfect freshness would give (retrieval only).
+        adapters: What to compare. `none` trains without memory; `fresh` re-embeds its memory every few steps, for
+            what perfect freshness would give (retrieval only).
         variants: What to compare, with names and options of the trainer; in place of `adapters`.
         none_batch_sizes: Also train without memory with these batch sizes, as further rows of every table: is a
             memory worth more than a larger batch?
@@ -66,7 +72,7 @@ class CompareConfig:
 
     task: TaskName = "retrieval"
     data: str | None = None
-    adapters: list[str] = field(default_factory=lambda: list(COMPARED))
+    adapters: list[AdapterName] = field(default_factory=lambda: list(COMPARED))
     variants: list[Variant] = field(default_factory=list)
     none_batch_sizes: list[int] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)

@@ -5,14 +5,10 @@ import json
 import re
 from argparse import ArgumentError
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser
-
-from adaptive_memory_bank.lab.commands.options import add_config_arguments, to_config
 from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE
 from adaptive_memory_bank.lab.compare.config import (
     CompareConfig,
@@ -25,6 +21,7 @@ from adaptive_memory_bank.lab.compare.config import (
 )
 from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.runs.folder import write_json
+from adaptive_memory_bank.lab.runs.options import parse_options
 from adaptive_memory_bank.lab.runs.variants import NONE
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
@@ -124,26 +121,13 @@ def _plan_run(
 
 def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> RunConfig:
     """Make options what the trainer's own command line makes of them, checks included."""
-    kind = TASKS[task].config
     own = sorted(OWN_FIELDS.intersection(options))
     if own:
         raise ValueError(f"{where}: a comparison sets `{own[0]}` itself; leave it out.")
-    preset = str(options.get("preset", "small"))
-    if preset not in kind.presets:
-        raise ValueError(f"{where}: `preset` must be one of {', '.join(kind.presets)}, got {preset!r}.")
     try:
-        run = to_config(kind, _parser(task, preset).parse_object({**options, "seed": seed}))
-        run.check()
+        return parse_options(TASKS[task].config, {**options, "seed": seed})
     except (ArgumentError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
-    return run
-
-
-@cache
-def _parser(task: TaskName, preset: str) -> ArgumentParser:
-    parser = ArgumentParser(exit_on_error=False)
-    add_config_arguments(parser, TASKS[task].config, ["--preset", preset])
-    return parser
 
 
 def _digest(run: RunConfig) -> str:
