@@ -20,7 +20,8 @@ import evidence_page
 import evidence_pictures
 import measure
 
-from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE, Condition, Section, read_comparison
+from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE, Condition, Section
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.statistics import Difference, Spread
 from adaptive_memory_bank.lab.runs.metrics import COST, METRICS
 from adaptive_memory_bank.lab.runs.results import Run, read_json_object

@@ -42,7 +42,7 @@ USE_ADAPTER = """
 import sys
 from adaptive_memory_bank import AdaptiveMemoryBank
 from adaptive_memory_bank.lab.commands.main import make_parser
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.plan import plan_runs
 from adaptive_memory_bank.lab.compare.config import CompareConfig
 from adaptive_memory_bank.lab.compare.report.palette import styles_of
@@ -78,7 +78,7 @@ METRIC = """    Metric(
     ),"""
 USE_METRIC = """
 from types import SimpleNamespace
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.report import write_report
 from adaptive_memory_bank.lab.compare.table import tables
 from adaptive_memory_bank.lab.tracking.dashboard import make_workspace, spec_of

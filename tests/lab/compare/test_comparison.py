@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_memory_bank.lab.compare.comparison import Condition, headline_of, read_comparison, show_memory
+from adaptive_memory_bank.lab.compare.comparison import Condition, headline_of, show_memory
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.runs.metrics import BY_NAME, RECALL_1
 
 

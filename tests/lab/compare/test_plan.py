@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
 from adaptive_memory_bank.lab.compare.config import CompareConfig, Setting, Variant
 from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from adaptive_memory_bank.lab.commands.main import main
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.report.figures import curve_charts
 from adaptive_memory_bank.lab.runs.metrics import CURVES
 from adaptive_memory_bank.lab.tracking.dashboard import Logged, dashboard, make_workspace, spec_of

@@ -17,7 +17,7 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
 
 def main(options: Any) -> int:
     """Create the workspace (or write its specification) and print where it is."""
-    from adaptive_memory_bank.lab.compare.comparison import read_comparison
+    from adaptive_memory_bank.lab.compare.reading import read_comparison
     from adaptive_memory_bank.lab.tracking.dashboard import dashboard
 
     comparison = read_comparison(options.runs)

@@ -19,7 +19,7 @@ def main(options: Any) -> int:
     """Write the report and print the table."""
     import sys
 
-    from adaptive_memory_bank.lab.compare.comparison import read_comparison
+    from adaptive_memory_bank.lab.compare.reading import read_comparison
     from adaptive_memory_bank.lab.compare.report import write_report
     from adaptive_memory_bank.lab.compare.table import summary
 

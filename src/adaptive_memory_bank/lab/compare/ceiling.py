@@ -1,4 +1,4 @@
-"""What perfect freshness would give: does staleness limit this training, and how much of it do adapters undo?"""
+"""Judge: what perfect freshness would give: does staleness limit this training, and how much of it do adapters undo?"""
 
 from statistics import fmean
 

@@ -1,4 +1,4 @@
-"""What a comparison can be told."""
+"""Plan: the options of a comparison."""
 
 import os
 from dataclasses import dataclass, field
@@ -19,11 +19,11 @@ else:
 
 @dataclass
 class Variant:
-    """One thing to compare: a name and the trainer's options that make it.
+    """One thing to compare: a name and the task's options that make it.
 
     Args:
-        name: What it is called in tables.
-        options: Options of the trainer, e.g. `{adapter: identity, batch_weight: 1}`.
+        name: Its name in tables.
+        options: Options of the task, e.g. `{adapter: identity, batch_weight: 1}`.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Setting:
     """One table: runs that are compared with each other, usually those on one data set.
 
     Args:
-        name: What it is called.
-        options: Options of the trainer for all its runs, e.g. `{data: sop, memory: 0.5}`.
+        name: Its name.
+        options: Options of the task for all its runs, e.g. `{data: sop, memory: 0.5}`.
         variants: Further options for some variants here, by the variant's name.
-        published: Values of the deciding metric that others have published, in percent, by the variant's name.
+        published: Published values of the metric that decides, in percent, by the variant's name.
     """
 
     name: str
@@ -52,22 +52,22 @@ class CompareConfig:
     """A comparison: every variant, in every setting, with every batch size and memory size, for every seed.
 
     Args:
-        task: Which trainer.
-        data: Dataset; default: the trainer's own.
+        task: What to train.
+        data: Dataset; default: the task's own.
         adapters: What to compare. `none` trains without memory; `fresh` re-embeds its memory every few steps, for
             what perfect freshness would give (retrieval only).
-        variants: What to compare, with names and options of the trainer; in place of `adapters`.
+        variants: What to compare, as names with options of the task; instead of `adapters`.
         none_batch_sizes: Also train without memory with these batch sizes, as further rows of every table: is a
             memory worth more than a larger batch?
-        settings: Several data sets or protocols at once; in place of `data`.
-        seeds: Of the repetitions; the same seeds for every variant, so that they can be paired.
-        batch_sizes: Batch sizes of the grid; default: the trainer's own.
-        memories: Memory sizes of the grid, as shares of the training set or as rows; default: the trainer's own.
-        options: Options of the trainer for every run.
-        reference: Name of the variant that the others are held against; default: the first with plain memory.
-        title: Headline of the report.
-        jobs: Trainings at a time; default: one per core, or per GPU where there are any.
-        out: Folder for everything.
+        settings: Several data sets or protocols at once; instead of `data`.
+        seeds: Random seeds; every variant is trained with each of them, so that they can be paired.
+        batch_sizes: Batch sizes to compare at; default: the task's own.
+        memories: Memory sizes to compare at, as shares of the training set or as rows; default: the task's own.
+        options: Options of the task for every run.
+        reference: Name of the variant that the others are compared with; default: the first with plain memory.
+        title: Title of the report.
+        jobs: How many trainings run at a time; default: one per core, or per GPU where there are any.
+        out: Folder for the runs, their results and the report.
     """
 
     task: TaskName = "retrieval"
@@ -87,7 +87,7 @@ class CompareConfig:
 
 
 def check_compare(config: CompareConfig) -> None:
-    """Check what can be checked without the trainers.
+    """Check what can be checked without the task.
 
     Raises:
         ValueError: Naming the option and what it should be.
@@ -121,9 +121,9 @@ def _check_list(name: str, values: list[Any], *, may_be_empty: bool = False) -> 
 def variants_of(config: CompareConfig) -> list[Variant]:
     """The variants, adapters being the simple case; larger batches without memory follow after the usual one."""
     variants = config.variants or [Variant(adapter, {"adapter": adapter}) for adapter in config.adapters]
-    without = [place for place, variant in enumerate(variants, start=1) if variant.options.get("adapter") == NONE.name]
-    place = max(without, default=0)
-    return [*variants[:place], *_larger_batches(config), *variants[place:]]
+    without = [index for index, variant in enumerate(variants) if variant.options.get("adapter") == NONE.name]
+    after = max(without, default=-1) + 1
+    return [*variants[:after], *_larger_batches(config), *variants[after:]]
 
 
 def _larger_batches(config: CompareConfig) -> list[Variant]:

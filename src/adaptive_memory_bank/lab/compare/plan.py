@@ -1,4 +1,4 @@
-"""From a comparison's options to the list of its trainings."""
+"""Plan: from a comparison's options to the list of its trainings."""
 
 import hashlib
 import json
@@ -25,9 +25,9 @@ from adaptive_memory_bank.lab.runs.options import parse_options
 from adaptive_memory_bank.lab.runs.variants import NONE
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
-# What the comparison itself decides for each run.
+# Options that the comparison sets for each run.
 OWN_FIELDS = frozenset({"seed", "out", "run_name", "name", "resume"})
-# What says nothing about the numbers a run makes.
+# Options that do not change the numbers of a run.
 _NAMES = frozenset({"name", "group", "tags", "quiet"})
 
 
@@ -38,7 +38,7 @@ class PlannedRun:
     Attributes:
         name: Folder below the comparison's own. It ends in a digest of all options, so that a run made with other
             options is never taken for this one.
-        config: The trainer's options.
+        config: The options of the task.
         setting: The table it belongs to.
         variant: The row it belongs to.
         batch_size: Batch size of the grid; None where there is no grid, and for a variant that sets its own.
@@ -55,11 +55,11 @@ class PlannedRun:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Its folder."""
         return Path(self.config.out) / self.name
 
-    def place(self) -> dict[str, Any]:
-        """Where it stands in the comparison, as the plan's file has it."""
+    def coordinates(self) -> dict[str, Any]:
+        """Its coordinates in the comparison, as the plan's file has them."""
         return {
             "setting": self.setting,
             "variant": self.variant,
@@ -78,7 +78,7 @@ def plan_runs(config: CompareConfig) -> list[PlannedRun]:
     """List the trainings of a comparison, one seed after the other, so that the first tables are whole early.
 
     Raises:
-        ValueError: For any option that the comparison or the trainer does not know or accept.
+        ValueError: For any option that the comparison or the task does not know or accept.
     """
     check_compare(config)
     planned: dict[str, PlannedRun] = {}
@@ -120,7 +120,7 @@ def _plan_run(
 
 
 def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> RunConfig:
-    """Make options what the trainer's own command line makes of them, checks included."""
+    """Read options as the task's own command line would, checks included."""
     own = sorted(OWN_FIELDS.intersection(options))
     if own:
         raise ValueError(f"{where}: a comparison sets `{own[0]}` itself; leave it out.")
@@ -144,7 +144,7 @@ def _slug(text: str) -> str:
 
 
 def write_plan(config: CompareConfig, planned: list[PlannedRun], *, command: str) -> None:
-    """Leave the plan in the folder, so that tables and reports know names, order and places."""
+    """Leave the plan in the folder, so that tables and reports know names, order and coordinates."""
     content = {
         "title": config.title,
         "command": command,
@@ -152,6 +152,6 @@ def write_plan(config: CompareConfig, planned: list[PlannedRun], *, command: str
         "settings": list(dict.fromkeys(run.setting for run in planned)),
         "variants": [variant.name for variant in variants_of(config)],
         "published": {setting.name: setting.published for setting in config.settings if setting.published},
-        "runs": {run.name: run.place() for run in planned},
+        "runs": {run.name: run.coordinates() for run in planned},
     }
     write_json(Path(config.out) / PLAN_FILE, content)

@@ -1,4 +1,4 @@
-"""Runs the trainings of a plan in worker processes, some at a time; one that dies takes nothing with it but its run."""
+"""Run: the trainings of a plan in worker processes, some at a time; one that dies takes nothing with it but its run."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class Pool:
         self._jobs, self._cores, self._gpus = jobs, cores, gpus
         self._stopping = threading.Event()
         self._processes: dict[int, subprocess.Popen[str]] = {}
-        self._threads = [threading.Thread(target=self._serve, args=(place,), daemon=True) for place in range(jobs)]
+        self._threads = [threading.Thread(target=self._serve, args=(slot,), daemon=True) for slot in range(jobs)]
 
     def start(self) -> None:
         """Start the workers."""
@@ -69,7 +69,7 @@ class Pool:
             thread.join()
         self.finished.put(None)
 
-    def _serve(self, place: int) -> None:
+    def _serve(self, slot: int) -> None:
         """Feed one worker; where it dies, the next run gets a new one."""
         try:
             while not self._stopping.is_set():
@@ -78,14 +78,14 @@ class Pool:
                 except queue.Empty:
                     break
                 self.running.append(run)
-                finished = self._train(run, place)
+                finished = self._train(run, slot)
                 self.running.remove(run)
                 self.finished.put(finished)
         finally:
-            self._dismiss(place)
+            self._dismiss(slot)
 
-    def _train(self, run: PlannedRun, place: int) -> Finished:
-        process = self._worker(place)
+    def _train(self, run: PlannedRun, slot: int) -> Finished:
+        process = self._worker(slot)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -98,22 +98,22 @@ class Pool:
             reply = json.loads(answer)
             finished = Finished(run, reply["status"], reply["error"])
         else:
-            finished = self._bury(run, place)
+            finished = self._explain_death(run, slot)
         if finished.status == "failed":
             _record_failure(finished)
         return finished
 
-    def _bury(self, run: PlannedRun, place: int) -> Finished:
-        code = self._processes[place].wait()
-        self._dismiss(place)
+    def _explain_death(self, run: PlannedRun, slot: int) -> Finished:
+        code = self._processes[slot].wait()
+        self._dismiss(slot)
         if self._stopping.is_set():
             return Finished(run, "interrupted", None)
         reason = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
         hint = "; out of memory?" if code == -signal.SIGKILL else ""
         return Finished(run, "failed", f"the worker process ended with {reason}{hint}")
 
-    def _worker(self, place: int) -> "subprocess.Popen[str]":
-        process = self._processes.get(place)
+    def _worker(self, slot: int) -> "subprocess.Popen[str]":
+        process = self._processes.get(slot)
         if process is None or process.poll() is not None:
             # A session of its own: Ctrl-C reaches the workers once, through `interrupt`, and not twice.
             process = subprocess.Popen(
@@ -122,21 +122,21 @@ class Pool:
                 stdout=subprocess.PIPE,
                 text=True,
                 encoding="utf-8",
-                env=self._environment(place),
+                env=self._environment(slot),
                 start_new_session=True,
             )
-            self._processes[place] = process
+            self._processes[slot] = process
         return process
 
-    def _environment(self, place: int) -> dict[str, str]:
+    def _environment(self, slot: int) -> dict[str, str]:
         threads = str(max(1, self._cores // self._jobs))
         environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **os.environ}
         if self._gpus and self._jobs > 1:
-            environment["CUDA_VISIBLE_DEVICES"] = str(place % self._gpus)
+            environment["CUDA_VISIBLE_DEVICES"] = str(slot % self._gpus)
         return environment
 
-    def _dismiss(self, place: int) -> None:
-        process = self._processes.pop(place, None)
+    def _dismiss(self, slot: int) -> None:
+        process = self._processes.pop(slot, None)
         if process is None:
             return
         for pipe in (process.stdin, process.stdout):

@@ -1,4 +1,4 @@
-"""Means, spreads, and whether a difference is beyond the noise of the seeds."""
+"""Judge: means, spreads, and whether a difference is beyond the noise of the seeds."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The table at the end of a comparison: mean and standard deviation over seeds, best in bold."""
+"""Show: the table at the end of a comparison: mean and standard deviation over seeds, best in bold."""
 
 import unicodedata
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The sentences at the end: is a difference to plain memory beyond the noise? Never more than the data says."""
+"""Judge: the sentences at the end: is a difference to plain memory beyond the noise? Never more than the data says."""
 
 from collections.abc import Sequence
 from statistics import fmean

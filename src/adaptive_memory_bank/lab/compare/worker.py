@@ -1,4 +1,4 @@
-"""A process that runs one training after another: the libraries are imported once, not once a run.
+"""Run: a process that runs one training after another: the libraries are imported once, not once a run.
 
 It reads one JSON object a line from standard input (`task`, `config`, `folder`), trains, and answers with one JSON
 object a line (`status`, `error`). What the training prints goes to `log.txt` in the folder of the run. When standard

@@ -13,7 +13,7 @@ from adaptive_memory_bank.lab.runs.results import Run
 
 Unit = Literal["percent", "ms", "s", "count", "plain"]
 """How values are read; those in percent are shares in [0, 1] in files."""
-Place = Literal["table", "progress", "evidence"]
+View = Literal["table", "progress", "evidence"]
 """The table of a comparison, the progress line of a run, the pages below `benchmarks/results`."""
 QUALITY, DRIFT, STALE, COST = "Quality over epochs", "Drift", "Staleness", "Cost"
 _DECIMALS: dict[Unit, int] = {"percent": 1, "ms": 1, "s": 0, "count": 0, "plain": 3}
@@ -41,7 +41,7 @@ class Metric:
     meaning: str
     unit: Unit = "percent"
     better: Literal["higher", "lower"] | None = "higher"
-    shown: tuple[Place, ...] = ()
+    shown: tuple[View, ...] = ()
     curve: str | None = None
     beside: str | None = None
     instead_of: str | None = None
@@ -228,6 +228,6 @@ CURVES = {
 """The charts over epochs, by section."""
 
 
-def shown_in(place: Place) -> tuple[Metric, ...]:
-    """The metrics that are shown in a place, in order."""
-    return tuple(metric for metric in METRICS if place in metric.shown)
+def shown_in(view: View) -> tuple[Metric, ...]:
+    """The metrics that are shown in a view, in order."""
+    return tuple(metric for metric in METRICS if view in metric.shown)

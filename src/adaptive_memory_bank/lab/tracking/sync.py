@@ -17,13 +17,13 @@ def offline_runs(folders: Iterable[Path | str]) -> list[Path]:
     Raises:
         ValueError: Where a folder does not exist, or none holds an offline run.
     """
-    places = [Path(folder) for folder in folders]
-    for place in places:
-        if not place.is_dir():
-            raise ValueError(f"`{place}` is not a folder.")
-    found = {path.resolve() for place in places for path in place.rglob("wandb/offline-run-*") if path.is_dir()}
+    roots = [Path(folder) for folder in folders]
+    for root in roots:
+        if not root.is_dir():
+            raise ValueError(f"`{root}` is not a folder.")
+    found = {path.resolve() for root in roots for path in root.rglob("wandb/offline-run-*") if path.is_dir()}
     if not found:
-        raise ValueError(f"No offline W&B runs below {', '.join(map(str, places))}.")
+        raise ValueError(f"No offline W&B runs below {', '.join(map(str, roots))}.")
     return sorted(found, key=lambda path: path.name)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.report.figures import curve_charts, grid_charts, seeds_chart
 from adaptive_memory_bank.lab.runs.metrics import CURVES, QUALITY, STALE
 

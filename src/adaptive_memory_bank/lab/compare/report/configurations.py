@@ -7,7 +7,7 @@ from typing import Any
 from adaptive_memory_bank.lab.runs.results import Run
 
 # Where a run lies says nothing about what it computes.
-_PLACES = ("out", "run_name", "resume", "group")
+_LOCATIONS = ("out", "run_name", "resume", "group")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Configurations:
 
 def configurations(runs: Sequence[Run]) -> Configurations:
     """Sort the options of some runs into shared ones and differing ones."""
-    configs = [{key: value for key, value in run.config().items() if key not in _PLACES} for run in runs]
+    configs = [{key: value for key, value in run.config().items() if key not in _LOCATIONS} for run in runs]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     values = {key: [_show(config, key) for config in configs] for key in keys}
     shared = {key: shown[0] for key, shown in values.items() if len(set(shown)) == 1}

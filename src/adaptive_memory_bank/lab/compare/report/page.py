@@ -19,7 +19,7 @@ from adaptive_memory_bank.lab.compare.report.figures import (
     grid_charts,
     seeds_chart,
 )
-from adaptive_memory_bank.lab.compare.report.mistakes import Gallery, galleries
+from adaptive_memory_bank.lab.compare.report.mistakes import WorstQueries, worst_queries
 from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS, Difference, paired_differences
 from adaptive_memory_bank.lab.compare.table import Table, tables
 from adaptive_memory_bank.lab.compare.verdict import verdict
@@ -67,7 +67,7 @@ class _Part:
     """Averaged over the grid; None where there is a single condition."""
     grid: list[Chart]
     conditions: list[_ConditionView]
-    galleries: list[Gallery]
+    worst_queries: list[WorstQueries]
     notes: list[str]
 
 
@@ -104,7 +104,7 @@ def _part(section: Section) -> _Part:
         differences=_differences(section, None) if is_grid else None,
         grid=grid_charts(section),
         conditions=[_condition_view(section, at, title=str(at) if is_grid else "") for at in section.conditions],
-        galleries=galleries(section),
+        worst_queries=worst_queries(section),
         notes=_notes(section),
     )
 
