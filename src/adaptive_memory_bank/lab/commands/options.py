@@ -1,7 +1,7 @@
 """Dataclasses as command-line options, with presets as defaults."""
 
 from argparse import SUPPRESS
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +10,7 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from adaptive_memory_bank.lab.runs.config import Config
+from adaptive_memory_bank.lab.runs.results import RunResult
 
 
 def add_config_arguments(parser: ArgumentParser, kind: type[Config], arguments: Sequence[str]) -> None:
@@ -59,20 +60,20 @@ def to_config(kind: type[Config], options: Any) -> Config:
     return kind(**{field.name: getattr(options, field.name) for field in fields(kind)})
 
 
-def report(result: dict[str, Any]) -> int:
+def report(result: RunResult) -> int:
     """Print how a run ended, and return the exit code."""
-    if result["run"] is None:  # another rank reports
+    if result.run is None:  # another rank reports
         return 0
-    if result["best"]:
-        place = {"validation": "held-out classes", "evaluation": "the evaluation set"}[result["chosen_on"]]
-        print(f"chosen epoch {result['best_epoch'] + 1} (on {place}): {_line(result['best'], 'best/')}")
-        print(f"last epoch: {_line(result['metrics'], 'val/')}")
-    pace = f" ({1000 * result['seconds_per_step']:.1f} ms a step)" if result["seconds_per_step"] else ""
-    print(f"{result['status']}: {result['folder']}{pace}")
-    return 130 if result["status"] == "interrupted" else 0
+    if result.best and result.best_epoch is not None:
+        place = "held-out classes" if result.chosen_on == "validation" else "the evaluation set"
+        print(f"chosen epoch {result.best_epoch + 1} (on {place}): {_line(result.best, 'best/')}")
+        print(f"last epoch: {_line(result.metrics, 'val/')}")
+    pace = f" ({1000 * result.seconds_per_step:.1f} ms a step)" if result.seconds_per_step else ""
+    print(f"{result.status}: {result.folder}{pace}")
+    return 130 if result.status == "interrupted" else 0
 
 
-def _line(metrics: dict[str, Any], prefix: str) -> str:
+def _line(metrics: Mapping[str, Any], prefix: str) -> str:
     chosen = {key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)}
     chosen.pop("queries_without_positive", None)
     return "  ".join(f"{key} {value:.4f}" for key, value in chosen.items() if value is not None)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
 from adaptive_memory_bank.lab.runs.metrics import RECALL_8, RECALL_10, Column, columns_of
-from adaptive_memory_bank.lab.runs.results import RESULT_FILE, RESULTS_FILE, Run, read_details, read_json_object
+from adaptive_memory_bank.lab.runs.results import Run, read_result, read_results
 from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, NONE, PLAIN_MEMORY
 
-PLAN_FILE = "compare.json"
 Pick = str
 """Which epoch's value is meant: `chosen` or `last`."""
 
@@ -100,7 +100,7 @@ class Section:
         return tuple(name for name in self.names if all(run.adapter in adapters for run in self.of(name)))
 
     def _batch_sizes(self, names: Iterable[str]) -> set[Any]:
-        return {run.details.get("batch_size") for name in names for run in self.of(name)}
+        return {run.result.batch_size for name in names for run in self.of(name)}
 
     @property
     def conditions(self) -> list[Condition]:
@@ -157,7 +157,7 @@ class Section:
 
 def _shared(runs: Iterable[Run], key: str) -> Any:
     """The value that all runs have, or None."""
-    values = {run.details.get(key) for run in runs}
+    values = {getattr(run.result, key) for run in runs}
     return values.pop() if len(values) == 1 else None
 
 
@@ -211,18 +211,17 @@ def read_comparison(folders: Iterable[Path | str]) -> Comparison:
 def _read_folder(path: Path) -> _Folder:
     if not path.is_dir():
         raise ValueError(f"`{path}` is not a folder.")
-    if (path / RESULT_FILE).exists() and not (path / RESULTS_FILE).exists():  # one run
-        details = {path.name: read_json_object(path / RESULT_FILE)}
-        plan = read_json_object(path.parent / PLAN_FILE)
-        root = path.parent
-    else:
-        details, plan, root = read_details(path), read_json_object(path / PLAN_FILE), path
+    alone = read_result(RunFolder(path)) if not (path / RunFolder.LIST).exists() else None
+    root = path if alone is None else path.parent
+    results = read_results(path) if alone is None else {path.name: alone}
+    plan = read_json_object(root / RunFolder.PLAN)
     places: Mapping[str, Any] = plan.get("runs", {})
     if places and root is path:
-        details = {name: entry for name, entry in details.items() if name in places}
-    if not details:
-        raise ValueError(f"`{path}` holds no results: expected `{RESULTS_FILE}` or runs with a `{RESULT_FILE}`.")
-    runs = [Run.from_details(root / name, entry, places.get(name, {})) for name, entry in details.items()]
+        results = {name: result for name, result in results.items() if name in places}
+    if not results:
+        expected = f"expected `{RunFolder.LIST}` or runs with a `{RunFolder.RESULT}`"
+        raise ValueError(f"`{path}` holds no results: {expected}.")
+    runs = [Run.placed(root / name, result, places.get(name, {})) for name, result in results.items()]
     return _Folder(path.resolve(), plan, _told_apart(runs))
 
 
@@ -252,7 +251,7 @@ def _on_one_grid(groups: list[tuple[Run, ...]]) -> list[tuple[Run, ...]]:
 
 
 def _with_own_size(run: Run, key: str, measured: str) -> Run:
-    size: dict[str, Any] = {key: run.details.get(measured) or None}
+    size: dict[str, Any] = {key: getattr(run.result, measured) or None}
     return replace(run, **size)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from adaptive_memory_bank.lab.commands.options import add_config_arguments, to_config
-from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE
 from adaptive_memory_bank.lab.compare.config import (
     CompareConfig,
     Setting,
@@ -24,7 +23,7 @@ from adaptive_memory_bank.lab.compare.config import (
     variants_of,
 )
 from adaptive_memory_bank.lab.runs.config import RunConfig
-from adaptive_memory_bank.lab.runs.folder import write_json
+from adaptive_memory_bank.lab.runs.folder import RunFolder, write_json
 from adaptive_memory_bank.lab.runs.variants import NONE
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
@@ -170,4 +169,4 @@ def write_plan(config: CompareConfig, planned: list[PlannedRun], *, command: str
         "published": {setting.name: setting.published for setting in config.settings if setting.published},
         "runs": {run.name: run.place() for run in planned},
     }
-    write_json(Path(config.out) / PLAN_FILE, content)
+    write_json(Path(config.out) / RunFolder.PLAN, content)

@@ -13,9 +13,10 @@ from adaptive_memory_bank.lab.compare.comparison import Comparison, read_compari
 from adaptive_memory_bank.lab.compare.config import CompareConfig, usable_cores
 from adaptive_memory_bank.lab.compare.plan import PlannedRun, plan_runs, write_plan
 from adaptive_memory_bank.lab.compare.pool import Finished, Pool
+from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.history import epochs_logged
 from adaptive_memory_bank.lab.runs.metrics import columns_of
-from adaptive_memory_bank.lab.runs.results import RESULT_FILE, Run, read_json_object
+from adaptive_memory_bank.lab.runs.results import Run, RunResult, read_result
 
 try:
     import fcntl
@@ -50,7 +51,8 @@ def compare(config: CompareConfig, *, command: str = "", file: TextIO | None = N
 
 
 def _is_complete(run: PlannedRun) -> bool:
-    return read_json_object(run.folder / RESULT_FILE).get("status") == "complete"
+    result = read_result(RunFolder(run.folder))
+    return result is not None and result.status == "complete"
 
 
 def _train(config: CompareConfig, planned: Sequence[PlannedRun], missing: Sequence[PlannedRun], file: TextIO) -> None:
@@ -112,10 +114,10 @@ def describe(finished: Finished) -> str:
     if finished.status == "failed":
         reason = (finished.error or "").strip().splitlines()[:1]
         return f"{finished.run}: FAILED, {reason[0] if reason else 'no reason given'} (see {finished.run.folder})"
-    details = read_json_object(finished.run.folder / RESULT_FILE)
-    run = Run.from_details(finished.run.folder, details, finished.run.place())
+    result = read_result(RunFolder(finished.run.folder)) or RunResult.of(finished.run.config, finished.run.folder)
+    run = Run.placed(finished.run.folder, result, finished.run.place())
     column = columns_of(run.task)[0]
-    value, seconds = column.chosen(run), details.get("seconds")
+    value, seconds = column.chosen(run), result.seconds
     score = f", {column.title} {column.show(value)} %" if value is not None else ""
     return f"{finished.run}: {finished.status}{score}" + (f", {seconds:.0f} s" if seconds else "")
 

@@ -72,7 +72,7 @@ class StepTime(Column):
 
     def last(self, run: Run) -> float | None:
         """Milliseconds per step, from whichever of its two names the run wrote."""
-        seconds = run.details.get("seconds_per_step")
+        seconds = run.result.seconds_per_step
         return 1000 * seconds if isinstance(seconds, int | float) and seconds > 0 else run.metrics.get(self.key)
 
 
@@ -85,7 +85,7 @@ class TrainingTime(Column):
 
     def last(self, run: Run) -> float | None:
         """Seconds; None where the run did not count them."""
-        seconds = run.details.get(self.key)
+        seconds = getattr(run.result, self.key)
         return float(seconds) if is_number(seconds) else None
 
 
