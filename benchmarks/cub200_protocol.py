@@ -89,8 +89,8 @@ def train(trial: str, options: argparse.Namespace) -> None:
         "trial": trial,
         "held_out_recall@1": [line["val/recall@1"] for line in lines if "val/recall@1" in line],
         "train_loss": [line["train/loss_epoch"] for line in lines if "train/loss_epoch" in line],
-        "seconds": result["seconds"],
-        "seconds_per_step": result["seconds_per_step"],
+        "seconds": result.seconds,
+        "seconds_per_step": result.seconds_per_step,
     }
     (folder / "trial.json").write_text(json.dumps(found))
 

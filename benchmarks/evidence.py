@@ -20,11 +20,12 @@ import evidence_page
 import evidence_pictures
 import measure
 
-from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE, Condition, Section
+from adaptive_memory_bank.lab.compare.comparison import Condition, Section
 from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.statistics import Difference, Spread
+from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
 from adaptive_memory_bank.lab.runs.metrics import COST, METRICS
-from adaptive_memory_bank.lab.runs.results import Run, read_json_object
+from adaptive_memory_bank.lab.runs.results import Run
 
 KEPT_CURVES = {m.name for m in METRICS if "evidence" in m.shown or m.curve not in (None, COST)}
 EARLY = 15  # the epoch at which the paper compares MoCo with and without XBN
@@ -32,7 +33,7 @@ EARLY = 15  # the epoch at which the paper compares MoCo with and without XBN
 
 def gather(folder: Path, name: str) -> dict[str, Any]:
     """Everything that the table and the pictures show, and every run by itself."""
-    comparison, plan = read_comparison([folder]), read_json_object(folder / PLAN_FILE)
+    comparison, plan = read_comparison([folder]), read_json_object(folder / RunFolder.PLAN)
     order = {name: place for place, name in enumerate(plan.get("runs", {}))}
     complete = [run for run in comparison.runs if run.is_complete]
     complete.sort(key=lambda run: order.get(run.folder.name, len(order)))
@@ -46,16 +47,16 @@ def gather(folder: Path, name: str) -> dict[str, Any]:
         "planned": len(plan.get("runs", complete)),
         "failed": sorted(run.folder.name for run in comparison.runs if run.status == "failed"),
         "seeds": sorted({run.seed for run in complete}),
-        "epochs": sorted({run.details["epochs"] for run in complete}),
-        "versions": complete[0].details.get("versions"),
-        "machine": complete[0].details.get("machine"),
+        "epochs": sorted({run.result.epochs for run in complete}),
+        "versions": complete[0].result.versions,
+        "machine": complete[0].result.machine,
         "tables": [_table(section, at) for section in comparison.sections for at in section.conditions],
         "runs": [_run(run) for run in complete],
     }
 
 
 def _run(run: Run) -> dict[str, Any]:
-    details, curves = run.details, run.history()
+    result, curves = run.result, run.history()
     return {
         "run": run.folder.name,
         "task": run.task,
@@ -63,23 +64,24 @@ def _run(run: Run) -> dict[str, Any]:
         "setting": run.setting,
         "variant": run.name,
         "adapter": run.adapter,
-        "batch_size": details.get("batch_size"),
+        "batch_size": result.batch_size,
         "memory": run.memory,
-        "memory_rows": details.get("memory_size"),
+        "memory_rows": result.memory_size,
         "seed": run.seed,
-        "epochs": details.get("epochs"),
+        "epochs": result.epochs,
         "last": _rounded(run.metrics),
-        "chosen_on": details.get("chosen_on"),
-        **({"chosen_epoch": details.get("best_epoch"), "chosen": _rounded(run.best)} if _is_chosen(run) else {}),
-        "seconds_per_step": details.get("seconds_per_step"),
-        "seconds": details.get("seconds"),
-        "date": details.get("date"),
+        "chosen_on": result.chosen_on,
+        **({"chosen_epoch": result.best_epoch, "chosen": _rounded(run.best)} if _is_chosen(run) else {}),
+        "seconds_per_step": result.seconds_per_step,
+        "seconds": result.seconds,
+        "train_seconds": result.train_seconds,
+        "date": result.date,
         "curves": {key: _rounded(curves[key]) for key in curves if key in KEPT_CURVES},
     }
 
 
 def _is_chosen(run: Run) -> bool:
-    return run.details.get("chosen_on") == "validation"
+    return run.result.chosen_on == "validation"
 
 
 def _rounded(values: Any) -> dict[Any, float]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import measure
 
-from adaptive_memory_bank.lab.runs.results import RESULT_FILE
+from adaptive_memory_bank.lab.runs.folder import RunFolder
 
 
 def restore(source: Path, folder: Path) -> list[Path]:
@@ -47,11 +47,11 @@ def _write(target: Path, run: dict[str, Any], shared: dict[str, Any]) -> None:
         "seconds": run["seconds"],
         "status": "complete",
     }
-    with (target / "metrics.jsonl").open("w", encoding="utf-8") as file:
+    with RunFolder(target).metrics_file.open("w", encoding="utf-8") as file:
         for epoch in range(run["epochs"]):
             values = {key: curve[str(epoch)] for key, curve in run["curves"].items() if str(epoch) in curve}
             file.write(json.dumps({"epoch": epoch, **values}) + "\n")
-    (target / RESULT_FILE).write_text(json.dumps(result, indent=2), encoding="utf-8")
+    RunFolder(target).result_file.write_text(json.dumps(result, indent=2), encoding="utf-8")
 
 
 def main() -> None:

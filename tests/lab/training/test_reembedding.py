@@ -45,8 +45,8 @@ def test_a_resting_encoder_makes_the_stored_rows_again(precision, retrieval_conf
     seen = after_epochs(retrieval.RetrievalModule, look)
     result = train.run(retrieval_config(**RESTING, mine=False, precision=precision))
     assert len(seen) == 2
-    assert result["metrics"]["bank/staleness"] < 1e-5
-    assert result["metrics"]["bank/staleness_unadapted"] < 1e-5
+    assert result.metrics["bank/staleness"] < 1e-5
+    assert result.metrics["bank/staleness_unadapted"] < 1e-5
 
 
 def test_eval_mode_would_call_fresh_rows_stale(retrieval_config, after_epochs):
@@ -84,7 +84,7 @@ def test_a_resting_key_encoder_makes_the_stored_keys_again(options, moco_config,
 
     after_epochs(moco.MocoModule, look)
     result = train.run(moco_config(**RESTING, **options))
-    assert result["metrics"]["bank/staleness"] < 1e-4
+    assert result.metrics["bank/staleness"] < 1e-4
 
 
 def test_groups_of_split_batch_norm_are_those_of_the_step(moco_config, after_epochs):
@@ -187,4 +187,4 @@ def test_a_fresh_memory_is_embedded_again_every_few_steps_once_it_is_used(retrie
     config = retrieval_config(adapter="fresh", fresh_every=5, memory_start=0.45)
     result = train.run(config)
     assert refreshed == [4, 9, 14]
-    assert 0 < result["metrics"]["bank/staleness"] < result["metrics"]["bank/staleness_unadapted"]
+    assert 0 < result.metrics["bank/staleness"] < result.metrics["bank/staleness_unadapted"]

@@ -53,7 +53,7 @@ def test_a_pretrained_backbone_scores_the_same_from_its_folder_to_the_last_digit
     saved = load_run(f"{config.out}/run")
     assert saved.normalization == Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     scores = evaluate_run(f"{config.out}/run")
-    assert scores == {name: value for name, value in result["metrics"].items() if name in scores}
+    assert scores == {name: value for name, value in result.metrics.items() if name in scores}
 
 
 def test_a_checkpoint_that_names_no_normalisation_used_imagenets(run):
@@ -81,7 +81,7 @@ def test_moco_is_scored_by_neighbours(moco_config):
     config = moco_config(run_name="run", epochs=1)
     result = train.run(config)
     assert evaluate_run(f"{config.out}/run") == pytest.approx(
-        {name: result["metrics"][name] for name in ("val/knn", "val/knn_proj")}
+        {name: result.metrics[name] for name in ("val/knn", "val/knn_proj")}
     )
 
 

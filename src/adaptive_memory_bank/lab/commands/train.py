@@ -26,15 +26,15 @@ def main(options: Any) -> int:
 
     keep_freed_memory()
     result = run(to_config(TASKS[options.task].config, options))
-    if result["run"] is None:  # another rank reports
+    if result.run is None:  # another rank reports
         return 0
-    if result["best"]:
-        chosen_on = {"validation": "held-out classes", "evaluation": "the evaluation set"}[result["chosen_on"]]
-        print(f"chosen epoch {result['best_epoch'] + 1} (on {chosen_on}): {_scores(result['best'], 'best/')}")
-        print(f"last epoch: {_scores(result['metrics'], 'val/')}")
-    pace = f" ({1000 * result['seconds_per_step']:.1f} ms a step)" if result["seconds_per_step"] else ""
-    print(f"{result['status']}: {result['folder']}{pace}")
-    return 130 if result["status"] == "interrupted" else 0
+    if result.best and result.best_epoch is not None:
+        chosen_on = "held-out classes" if result.chosen_on == "validation" else "the evaluation set"
+        print(f"chosen epoch {result.best_epoch + 1} (on {chosen_on}): {_scores(result.best, 'best/')}")
+        print(f"last epoch: {_scores(result.metrics, 'val/')}")
+    pace = f" ({1000 * result.seconds_per_step:.1f} ms a step)" if result.seconds_per_step else ""
+    print(f"{result.status}: {result.folder}{pace}")
+    return 130 if result.status == "interrupted" else 0
 
 
 def _scores(metrics: Mapping[str, Any], prefix: str) -> str:

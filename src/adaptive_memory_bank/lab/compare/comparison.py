@@ -9,7 +9,6 @@ from adaptive_memory_bank.lab.runs.results import Run
 from adaptive_memory_bank.lab.runs.variants import FRESH, NONE, PLAIN_MEMORY
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
-PLAN_FILE = "compare.json"
 Pick = str
 """Which epoch's value is meant: `chosen` or `last`."""
 
@@ -107,7 +106,7 @@ class Section:
         return tuple(name for name in self.names if all(run.adapter in adapters for run in self.of(name)))
 
     def _batch_sizes(self, names: Iterable[str]) -> set[Any]:
-        return {run.details.get("batch_size") for name in names for run in self.of(name)}
+        return {run.result.batch_size for name in names for run in self.of(name)}
 
     @property
     def conditions(self) -> list[Condition]:
@@ -164,7 +163,7 @@ class Section:
 
 def _shared(runs: Iterable[Run], key: str) -> Any:
     """The value that all runs have, or None."""
-    values = {run.details.get(key) for run in runs}
+    values = {getattr(run.result, key) for run in runs}
     return values.pop() if len(values) == 1 else None
 
 

@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE
 from adaptive_memory_bank.lab.compare.config import (
     CompareConfig,
     Setting,
@@ -20,7 +19,7 @@ from adaptive_memory_bank.lab.compare.config import (
     variants_of,
 )
 from adaptive_memory_bank.lab.runs.config import RunConfig
-from adaptive_memory_bank.lab.runs.folder import write_json
+from adaptive_memory_bank.lab.runs.folder import RunFolder, write_json
 from adaptive_memory_bank.lab.runs.options import parse_options
 from adaptive_memory_bank.lab.runs.variants import NONE
 from adaptive_memory_bank.lab.training.tasks import TASKS
@@ -58,8 +57,8 @@ class PlannedRun:
         """Its folder."""
         return Path(self.config.out) / self.name
 
-    def coordinates(self) -> dict[str, Any]:
-        """Its coordinates in the comparison, as the plan's file has them."""
+    def position(self) -> dict[str, Any]:
+        """Its position in the comparison, as the plan's file has it."""
         return {
             "setting": self.setting,
             "variant": self.variant,
@@ -144,7 +143,7 @@ def _slug(text: str) -> str:
 
 
 def write_plan(config: CompareConfig, planned: list[PlannedRun], *, command: str) -> None:
-    """Leave the plan in the folder, so that tables and reports know names, order and coordinates."""
+    """Leave the plan in the folder, so that tables and reports know names, order and positions."""
     content = {
         "title": config.title,
         "command": command,
@@ -152,6 +151,6 @@ def write_plan(config: CompareConfig, planned: list[PlannedRun], *, command: str
         "settings": list(dict.fromkeys(run.setting for run in planned)),
         "variants": [variant.name for variant in variants_of(config)],
         "published": {setting.name: setting.published for setting in config.settings if setting.published},
-        "runs": {run.name: run.coordinates() for run in planned},
+        "runs": {run.name: run.position() for run in planned},
     }
-    write_json(Path(config.out) / PLAN_FILE, content)
+    write_json(Path(config.out) / RunFolder.PLAN, content)

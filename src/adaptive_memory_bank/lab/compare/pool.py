@@ -13,7 +13,8 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from adaptive_memory_bank.lab.compare.plan import PlannedRun
-from adaptive_memory_bank.lab.runs.folder import RunFolder, describe_machine
+from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.runs.results import RunResult, read_result, write_result
 
 
 class Finished(NamedTuple):
@@ -148,7 +149,7 @@ class Pool:
 
 def _job(run: PlannedRun) -> dict[str, Any]:
     config = run.config
-    if (run.folder / "config.yaml").exists():
+    if RunFolder(run.folder).config_file.exists():
         # The run's own file has the rest; only what belongs to this machine is said again.
         keep = {name: getattr(config, name) for name in config.machine_fields - {"run_name", "resume"}}
         config = replace(config, **keep, resume=str(run.folder))
@@ -157,13 +158,9 @@ def _job(run: PlannedRun) -> dict[str, Any]:
 
 def _record_failure(finished: Finished) -> None:
     """Leave a failed run in the list, also where it failed before it could say so itself."""
-    folder, config = RunFolder(finished.run.folder), finished.run.config
-    result = folder.read_result()
-    if result.get("status") == "failed":
+    folder = RunFolder(finished.run.folder)
+    result = read_result(folder)
+    if result is not None and result.status == "failed":
         return
-    known = {
-        name: getattr(config, name) for name in ("task", "data", "adapter", "name", "seed", "batch_size", "epochs")
-    }
-    empty = {"memory_size": None, "metrics": {}, "best": {}, "seconds_per_step": None, **describe_machine()}
-    failure = {"run": finished.run.name, "status": "failed", "error": finished.error}
-    folder.write_result({**known, **empty, **result, **failure})
+    known = result or RunResult.of(finished.run.config, folder.path)
+    write_result(folder, replace(known, run=finished.run.name, status="failed", error=finished.error))

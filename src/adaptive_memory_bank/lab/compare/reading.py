@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE, Comparison, Section
-from adaptive_memory_bank.lab.runs.results import RESULT_FILE, RESULTS_FILE, Run, read_details, read_json_object
+from adaptive_memory_bank.lab.compare.comparison import Comparison, Section
+from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
+from adaptive_memory_bank.lab.runs.results import Run, read_result, read_results
 from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, PLAIN_MEMORY
 
 
@@ -47,29 +48,28 @@ def read_comparison(folders: Iterable[Path | str]) -> Comparison:
 def _read_folder(path: Path) -> _Folder:
     if not path.is_dir():
         raise ValueError(f"`{path}` is not a folder.")
-    if (path / RESULT_FILE).exists() and not (path / RESULTS_FILE).exists():  # one run
-        details = {path.name: read_json_object(path / RESULT_FILE)}
-        plan = read_json_object(path.parent / PLAN_FILE)
-        root = path.parent
-    else:
-        details, plan, root = read_details(path), read_json_object(path / PLAN_FILE), path
-    planned: Mapping[str, Any] = plan.get("runs", {})
-    if planned and root is path:
-        details = {name: entry for name, entry in details.items() if name in planned}
-    if not details:
-        raise ValueError(f"`{path}` holds no results: expected `{RESULTS_FILE}` or runs with a `{RESULT_FILE}`.")
-    runs = [Run.from_details(root / name, entry, planned.get(name, {})) for name, entry in details.items()]
+    alone = read_result(RunFolder(path)) if not (path / RunFolder.LIST).exists() else None
+    root = path if alone is None else path.parent
+    results = read_results(path) if alone is None else {path.name: alone}
+    plan = read_json_object(root / RunFolder.PLAN)
+    positions: Mapping[str, Any] = plan.get("runs", {})
+    if positions and root is path:
+        results = {name: result for name, result in results.items() if name in positions}
+    if not results:
+        expected = f"expected `{RunFolder.LIST}` or runs with a `{RunFolder.RESULT}`"
+        raise ValueError(f"`{path}` holds no results: {expected}.")
+    runs = [Run.placed(root / name, result, positions.get(name, {})) for name, result in results.items()]
     return _Folder(path.resolve(), plan, _with_unique_names(runs))
 
 
-def _coordinates(run: Run) -> tuple[object, ...]:
+def _position(run: Run) -> tuple[object, ...]:
     return run.task, run.setting, run.name, run.batch_size, run.memory, run.seed
 
 
 def _with_unique_names(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Give runs that have the same coordinates (say, made by hand with two learning rates) their folder's name."""
-    taken = Counter(map(_coordinates, runs))
-    return tuple(replace(r, name=f"{r.name} ({r.folder.name})") if taken[_coordinates(r)] > 1 else r for r in runs)
+    """Give runs that have the same position (say, made by hand with two learning rates) their folder's name."""
+    taken = Counter(map(_position, runs))
+    return tuple(replace(r, name=f"{r.name} ({r.folder.name})") if taken[_position(r)] > 1 else r for r in runs)
 
 
 def _on_one_grid(groups: list[tuple[Run, ...]]) -> list[tuple[Run, ...]]:
@@ -88,12 +88,12 @@ def _on_one_grid(groups: list[tuple[Run, ...]]) -> list[tuple[Run, ...]]:
 
 
 def _with_own_size(run: Run, key: str, measured: str) -> Run:
-    size: dict[str, Any] = {key: run.details.get(measured) or None}
+    size: dict[str, Any] = {key: getattr(run.result, measured) or None}
     return replace(run, **size)
 
 
 def _collide(groups: Sequence[Iterable[Run]]) -> bool:
-    keys = [set(map(_coordinates, group)) for group in groups]
+    keys = [set(map(_position, group)) for group in groups]
     return len(set().union(*keys)) < sum(map(len, keys))
 
 

@@ -15,8 +15,9 @@ from adaptive_memory_bank.lab.compare.config import CompareConfig, usable_cores
 from adaptive_memory_bank.lab.compare.plan import PlannedRun, plan_runs, write_plan
 from adaptive_memory_bank.lab.compare.pool import Finished, Pool
 from adaptive_memory_bank.lab.compare.reading import read_comparison
+from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.history import epochs_logged
-from adaptive_memory_bank.lab.runs.results import RESULT_FILE, Run, read_json_object
+from adaptive_memory_bank.lab.runs.results import Run, RunResult, read_result
 
 POLL_EVERY = 0.5  # seconds between two updates of the progress bar
 
@@ -46,7 +47,8 @@ def compare(config: CompareConfig, *, command: str = "", file: TextIO | None = N
 
 
 def _is_complete(run: PlannedRun) -> bool:
-    return read_json_object(run.folder / RESULT_FILE).get("status") == "complete"
+    result = read_result(RunFolder(run.folder))
+    return result is not None and result.status == "complete"
 
 
 def _train(config: CompareConfig, planned: Sequence[PlannedRun], missing: Sequence[PlannedRun], file: TextIO) -> None:
@@ -108,10 +110,10 @@ def describe(finished: Finished) -> str:
     if finished.status == "failed":
         reason = (finished.error or "").strip().splitlines()[:1]
         return f"{finished.run}: FAILED, {reason[0] if reason else 'no reason given'} (see {finished.run.folder})"
-    details = read_json_object(finished.run.folder / RESULT_FILE)
-    run = Run.from_details(finished.run.folder, details, finished.run.coordinates())
+    result = read_result(RunFolder(finished.run.folder)) or RunResult.of(finished.run.config, finished.run.folder)
+    run = Run.placed(finished.run.folder, result, finished.run.position())
     metric = headline_of(run.task)
-    value, seconds = metric.chosen(run), details.get("seconds")
+    value, seconds = metric.chosen(run), result.seconds
     score = f", {metric.label} {metric.show(value)} %" if value is not None else ""
     return f"{finished.run}: {finished.status}{score}" + (f", {seconds:.0f} s" if seconds else "")
 

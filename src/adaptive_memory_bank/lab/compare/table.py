@@ -184,7 +184,7 @@ def summary(comparison: Comparison, *, color: bool = False) -> str:
         blocks.append(printable(verdict(section)))
     failed = [run for run in comparison.runs if not run.is_complete]
     if failed:
-        lines = [f"  {run.folder.name}: {run.status}{_reason(run.details.get('error'))}" for run in failed]
+        lines = [f"  {run.folder.name}: {run.status}{_reason(run.result.error)}" for run in failed]
         blocks.append("\n".join([f"{len(failed)} of {len(comparison.runs)} runs are not complete:", *lines]))
     return "\n\n".join(blocks)
 

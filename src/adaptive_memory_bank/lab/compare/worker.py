@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-LOG_FILE = "log.txt"
+from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.runs.results import RunResult
 
 
 def main() -> None:
@@ -56,10 +57,10 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     """Train once; a run that fails says why in its `result.json` and in the answer, and nothing is raised."""
     folder = Path(job["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    with _printing_to(folder / LOG_FILE):
+    with _printing_to(RunFolder(folder).log_file):
         try:
             result = _train(job)
-            return {"status": result["status"], "error": None}
+            return {"status": result.status, "error": None}
         except KeyboardInterrupt:
             return {"status": "interrupted", "error": None}
         except Exception as error:  # whatever it is, the other runs go on
@@ -67,7 +68,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
             return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
 
 
-def _train(job: dict[str, Any]) -> dict[str, Any]:
+def _train(job: dict[str, Any]) -> RunResult:
     from adaptive_memory_bank.lab.training.tasks import TASKS
     from adaptive_memory_bank.lab.training.train import run
 

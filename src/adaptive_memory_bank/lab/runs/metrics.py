@@ -102,12 +102,12 @@ class Metric:
 
 def _step_ms(run: Run) -> float | None:
     """The median over a run's steps where it kept one, else the mean over the last ones."""
-    seconds = run.details.get("seconds_per_step")
+    seconds = run.result.seconds_per_step
     return 1000 * seconds if is_number(seconds) and seconds > 0 else run.metrics.get("time/step_ms")
 
 
 def _train_seconds(run: Run) -> float | None:
-    seconds = run.details.get("train_seconds")
+    seconds = run.result.train_seconds
     return float(seconds) if is_number(seconds) else None
 
 

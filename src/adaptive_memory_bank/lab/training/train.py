@@ -20,8 +20,9 @@ from adaptive_memory_bank.lab.runs.checkpoints import (
 )
 from adaptive_memory_bank.lab.runs.config import Config, RunConfig, load_config, resumed_config
 from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.runs.results import RunResult, read_result
 from adaptive_memory_bank.lab.training.isolation import isolated
-from adaptive_memory_bank.lab.training.record import JournalPosition, Session
+from adaptive_memory_bank.lab.training.record import RunRecord
 from adaptive_memory_bank.lab.training.step import NonFiniteLossError, TrainingModule
 from adaptive_memory_bank.lab.training.tasks import TASKS
 from adaptive_memory_bank.lab.training.watch.evaluation import EvaluationMonitor
@@ -55,7 +56,7 @@ class Training(Generic[Config]):
     idle_parameters: bool = False
 
 
-def run(config: RunConfig) -> dict[str, Any]:
+def run(config: RunConfig) -> RunResult:
     """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder.
 
     Example:
@@ -63,14 +64,15 @@ def run(config: RunConfig) -> dict[str, Any]:
         >>> from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
         >>> config = make_config(RetrievalConfig, "small", adapter="xbn", epochs=10)
         >>> result = run(config)  # doctest: +SKIP
-        >>> result["best"]["best/recall@1"]  # doctest: +SKIP
+        >>> result.best["best/recall@1"]  # doctest: +SKIP
     """
     folder: RunFolder | None = None
     if config.resume is not None:
         folder = RunFolder.open(config.resume)
         config = resumed_config(config, load_config(type(config), folder.config_file))
-        if folder.read_result().get("status") == "complete":
-            return folder.read_result()
+        earlier = read_result(folder)
+        if earlier is not None and earlier.status == "complete":
+            return earlier
     with isolated(config):
         training = TASKS[config.task].build(config)  # every complaint comes before a folder exists
         resumed = folder is not None
@@ -84,33 +86,33 @@ def _writes() -> bool:
     return int(cast("Any", rank_zero_only).rank) == 0
 
 
-def _train(training: Training[Any], folder: RunFolder | None, *, resumed: bool) -> dict[str, Any]:
+def _train(training: Training[Any], folder: RunFolder | None, *, resumed: bool) -> RunResult:
     facts = {"memory_size": training.memory_size, "chosen_on": training.chosen_on}
-    session = Session(training.config, folder if _writes() else None, facts=facts, resumed=resumed)
+    record = RunRecord(training.config, folder if _writes() else None, facts=facts, resumed=resumed)
     checkpoints = CheckpointEvery(_checkpoint_folder(folder), training.config.checkpoint_every, training.evaluation)
     watch, guard = TrainingLog(training.config.log_every), InterruptGuard(checkpoints)
     guard.install()
     try:
-        _fit(training, session, [watch, *_monitors(training, session), checkpoints, guard], folder if resumed else None)
-        session.show_gallery(training.evaluation, training.query, training.gallery)
-        return session.end("complete", training.evaluation, watch)
+        _fit(training, record, [watch, *_monitors(training, record), checkpoints, guard], folder if resumed else None)
+        record.show_gallery(training.evaluation, training.query, training.gallery)
+        return record.end("complete", training.evaluation, watch)
     except TrainingInterrupted:
-        return session.end("interrupted", training.evaluation, watch)
+        return record.end("interrupted", training.evaluation, watch)
     except (KeyboardInterrupt, SystemExit):  # Lightning turns the second Ctrl-C into an exit
-        session.end("interrupted", training.evaluation, watch)
+        record.end("interrupted", training.evaluation, watch)
         raise KeyboardInterrupt from None
     except Exception as error:
         with suppress(OSError):  # a full disk may have no room for the verdict either
-            session.end("failed", training.evaluation, watch, error=_with_checkpoint(error, folder))
+            record.end("failed", training.evaluation, watch, error=_with_checkpoint(error, folder))
         raise
     finally:
-        session.close()
+        record.close()
         guard.restore()
 
 
-def _fit(training: Training[Any], session: Session, callbacks: list[Callback], earlier: RunFolder | None) -> None:
+def _fit(training: Training[Any], record: RunRecord, callbacks: list[Callback], earlier: RunFolder | None) -> None:
     """Train; every rank reads the checkpoint of the `earlier` part of a resumed run."""
-    folder, config = session.folder, training.config
+    folder, config = record.folder, training.config
     trainer = pl.Trainer(
         accelerator=config.accelerator,
         devices=config.devices,
@@ -118,7 +120,7 @@ def _fit(training: Training[Any], session: Session, callbacks: list[Callback], e
         strategy=_strategy(training),
         precision=config.precision,
         max_epochs=config.epochs,
-        logger=session.start() or False,
+        logger=record.start() or False,
         callbacks=callbacks,
         plugins=[AtomicCheckpointIO()],
         use_distributed_sampler=False,  # ours knows about ranks
@@ -127,20 +129,20 @@ def _fit(training: Training[Any], session: Session, callbacks: list[Callback], e
         enable_model_summary=False,
         default_root_dir=None if folder is None else str(folder.path),
     )
-    checkpoint = _resume_from(earlier, session)
+    checkpoint = _resume_from(earlier, record)
     training.module.to(memory_format=training.module.memory_format)
     trainer.fit(training.module, ckpt_path=checkpoint, weights_only=True)
 
 
-def _monitors(training: Training[Any], session: Session) -> list[Callback]:
+def _monitors(training: Training[Any], record: RunRecord) -> list[Callback]:
     config = training.config
-    monitors: list[Callback] = [RandomState(), JournalPosition(session)]
+    monitors: list[Callback] = [RandomState(), record]
     if config.drift_every:
         monitors.append(DriftMonitor(config.drift_every, config.probe_size))
     if config.staleness_rows:
         monitors.append(StalenessMonitor(config.staleness_rows))
     monitors.append(training.evaluation)
-    if not config.quiet and session.folder is not None:
+    if not config.quiet and record.folder is not None:
         monitors.append(Progress())
     return monitors
 
@@ -151,14 +153,13 @@ def _strategy(training: Training[Any]) -> str | Strategy:
     return DDPStrategy(find_unused_parameters=training.idle_parameters)
 
 
-def _resume_from(earlier: RunFolder | None, session: Session) -> Path | None:
+def _resume_from(earlier: RunFolder | None, record: RunRecord) -> Path | None:
     """The checkpoint to go on from; a run that was killed before its first one starts again in its folder."""
     if earlier is None:
         return None
     if any(earlier.checkpoints.glob("*.ckpt")):
         return newest_checkpoint(earlier.checkpoints)
-    if session.journal is not None:
-        session.journal.rewind(0)
+    record.rewind()
     return None
 
 

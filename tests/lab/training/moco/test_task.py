@@ -28,7 +28,7 @@ def test_features_learn_without_labels(adapter, moco_config):
     }
     untrained = train.run(moco_config(**options, epochs=1, lr=1e-12))
     trained = train.run(moco_config(**options, epochs=4))
-    assert trained["best"]["best/knn_proj"] > untrained["best"]["best/knn_proj"] + 0.05
+    assert trained.best["best/knn_proj"] > untrained.best["best/knn_proj"] + 0.05
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +46,9 @@ def test_presets_train_on_colour_images(preset, colours, tmp_path):
     short = {"epochs": 1, "batch_size": 16, "memory": 32, "num_workers": 0, "width": 0.125, "threads": 1}
     config = make_config(MocoConfig, preset, **short, data=colours, out=str(tmp_path), wandb="disabled", quiet=True)
     result = train.run(config)
-    assert result["status"] == "complete"
-    assert result["chosen_on"] == "evaluation"
-    assert result["metrics"]["train/lr"] == pytest.approx(0.06 * 16 / 128 if preset == "lightly" else 0.03)
+    assert result.status == "complete"
+    assert result.chosen_on == "evaluation"
+    assert result.metrics["train/lr"] == pytest.approx(0.06 * 16 / 128 if preset == "lightly" else 0.03)
 
 
 def test_the_stem_keeps_the_size_and_has_no_pool():

@@ -22,11 +22,11 @@ def test_every_adapter_learns(adapter, retrieval_config):
     """Better than an untrained encoder, on classes that never trained."""
     untrained = train.run(retrieval_config(adapter=adapter, epochs=1, lr=1e-12))
     trained = train.run(retrieval_config(adapter=adapter, epochs=8, lr=3e-3))
-    assert trained["best"]["best/map@r"] > untrained["best"]["best/map@r"] + 0.03
+    assert trained.best["best/map@r"] > untrained.best["best/map@r"] + 0.03
 
 
 def test_equal_seeds_train_equally_and_others_do_not(retrieval_config):
-    same = [train.run(retrieval_config(seed=seed))["metrics"] for seed in (1, 1, 2)]
+    same = [train.run(retrieval_config(seed=seed)).metrics for seed in (1, 1, 2)]
     for metrics in same:
         metrics.pop("time/step_ms")
     assert same[0] == same[1]
@@ -37,8 +37,8 @@ def test_equal_seeds_train_equally_and_others_do_not(retrieval_config):
 @pytest.mark.parametrize("batch_weight", [0.0, 1.0])
 def test_losses_of_pytorch_metric_learning_train_on_the_memory(loss, batch_weight, retrieval_config):
     result = train.run(retrieval_config(loss=loss, batch_weight=batch_weight, epochs=1, adapter="ema"))
-    assert result["memory_size"] == result["metrics"]["bank/size"] == 76
-    assert result["metrics"]["train/pairs"] > 0
+    assert result.memory_size == result.metrics["bank/size"] == 76
+    assert result.metrics["train/pairs"] > 0
 
 
 def test_a_loss_with_proxies_trains_them(retrieval_config):
@@ -51,7 +51,7 @@ def test_a_loss_with_proxies_trains_them(retrieval_config):
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_norms_and_mixed_precision_train(norm, precision, retrieval_config):
     result = train.run(retrieval_config(embedding_norm=norm, precision=precision, epochs=1))
-    assert result["status"] == "complete"
+    assert result.status == "complete"
 
 
 def test_the_warm_up_moves_the_head_alone_and_leaves_the_memory_empty(retrieval_config):
@@ -65,7 +65,7 @@ def test_the_warm_up_moves_the_head_alone_and_leaves_the_memory_empty(retrieval_
     before = task.module.encoder
     with never_used:
         result = train.run(config)
-    assert result["metrics"]["bank/size"] == 0
+    assert result.metrics["bank/size"] == 0
     after = read_checkpoint(f"{config.out}/run/checkpoints/last.ckpt")["state_dict"]
     for name, value in before.state_dict().items():
         moved = not torch.equal(value, after[f"encoder.{name}"])
@@ -150,10 +150,10 @@ def test_the_learning_rate_falls_in_steps(retrieval_config):
 def test_the_best_checkpoint_is_that_of_the_chosen_epoch(retrieval_config):
     config = retrieval_config(epochs=4, validation=0.0, lr=1e-2, run_name="run")
     result = train.run(config)
-    assert result["chosen_on"] == "evaluation"
+    assert result.chosen_on == "evaluation"
     found = evaluate_run(f"{config.out}/run")
-    assert found["val/recall@1"] == result["best"]["best/recall@1"]
-    assert found["val/map@r"] == result["best"]["best/map@r"]
+    assert found["val/recall@1"] == result.best["best/recall@1"]
+    assert found["val/map@r"] == result.best["best/map@r"]
 
 
 def test_held_out_classes_choose_and_never_train(retrieval_config):
@@ -182,7 +182,7 @@ def test_drift_equals_that_of_two_evaluations(retrieval_config, monkeypatch):
 
     monkeypatch.setattr(retrieval.RetrievalModule, "training_step", watched)
     result = train.run(retrieval_config(drift_every=1, probe_size=8, epochs=1))
-    assert result["metrics"]["drift/mean"] == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-4)
+    assert result.metrics["drift/mean"] == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-4)
 
 
 def test_a_terminal_shows_bars_and_anything_else_plain_lines(retrieval_config, monkeypatch, capfd):

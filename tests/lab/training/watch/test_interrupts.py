@@ -34,7 +34,7 @@ def test_a_signal_ends_the_run_cleanly_and_it_can_go_on(amb, retrieval_config, m
     assert read_checkpoint(folder / "checkpoints" / LAST)["global_step"] == 7
     train.run(dataclasses.replace(config, resume=str(folder)))
     whole = train.run(dataclasses.replace(config, run_name="whole"))
-    assert metric_lines(folder) == metric_lines(tmp_path / "runs" / whole["run"])
+    assert metric_lines(folder) == metric_lines(tmp_path / "runs" / whole.run)
 
 
 def test_handlers_generators_and_threads_are_as_before(retrieval_config):
@@ -117,6 +117,6 @@ def test_a_full_disk_is_reported_and_the_run_goes_on_once_there_is_room(retrieva
         assert "Disk full" in result["error"]
         subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
         resumed = train.run(dataclasses.replace(config, resume=str(disk / "run")))
-        assert resumed["status"] == "complete"
+        assert resumed.status == "complete"
         whole = train.run(dataclasses.replace(config, out=str(tmp_path), run_name="whole"))
-        assert metric_lines(disk / "run") == metric_lines(tmp_path / whole["run"])
+        assert metric_lines(disk / "run") == metric_lines(tmp_path / whole.run)

@@ -38,9 +38,7 @@ def _show(config: Mapping[str, Any], key: str) -> str:
 def _versions(runs: Sequence[Run]) -> dict[str, str]:
     found: dict[str, dict[str, None]] = {}
     for run in runs:
-        versions = run.details.get("versions")
-        items = dict(versions) if isinstance(versions, Mapping) else {}
-        for package, version in {**items, "machine": run.details.get("machine")}.items():
+        for package, version in {**run.result.versions, "machine": run.result.machine}.items():
             if version:
                 found.setdefault(str(package), {})[str(version)] = None
     return {package: ", ".join(versions) for package, versions in found.items()}

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from adaptive_memory_bank.lab.compare.comparison import Section
-from adaptive_memory_bank.lab.runs.results import Run, read_json_object
+from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
+from adaptive_memory_bank.lab.runs.results import Run
 
-WORST_QUERIES_FILE = "gallery.json"
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
@@ -61,7 +61,7 @@ def worst_queries(section: Section) -> list[WorstQueries]:
 
 def read_queries(run: Run) -> tuple[Query, ...]:
     """Read the queries a run left, the worst first; none where it left none."""
-    entries = _objects(read_json_object(run.folder / WORST_QUERIES_FILE).get("queries"))
+    entries = _objects(read_json_object(RunFolder(run.folder).gallery_file).get("queries"))
     queries = [_query(entry) for entry in entries]
     return tuple(sorted(queries, key=lambda query: -(query.first_match or 0)))
 

@@ -156,7 +156,7 @@ _CEILING = (
 
 
 def _notes(section: Section) -> list[str]:
-    chosen = dict.fromkeys(str(run.details.get("chosen_on")) for run in section.runs if run.is_complete)
+    chosen = dict.fromkeys(str(run.result.chosen_on) for run in section.runs if run.is_complete)
     notes = [_CHOSEN[name] for name in chosen if name in _CHOSEN]
     return notes + ([_CEILING.format(section.ceilings[0])] if section.ceilings else [])
 
