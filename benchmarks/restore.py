@@ -45,6 +45,7 @@ def _write(target: Path, run: dict[str, Any], shared: dict[str, Any]) -> None:
         "chosen_on": run["chosen_on"],
         "seconds_per_step": run["seconds_per_step"],
         "seconds": run["seconds"],
+        "train_seconds": run.get("train_seconds"),  # evidence from before it was counted has none
         "status": "complete",
     }
     with RunFolder(target).metrics_file.open("w", encoding="utf-8") as file:

@@ -151,3 +151,26 @@ def test_the_checker_sees_what_a_bad_page_does(tmp_path: Path, open_page):
     assert len(page.complaints()) >= 2
     assert "http://127.0.0.1:9/x.png" in page.requests()
     assert page.evaluate("document.documentElement.scrollWidth") > 390
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_a_fresh_memory_stands_apart_below_a_rule(tmp_path, write_run, open_page, width):
+    for adapter, level in {"none": 0.6, "identity": 0.7, "xbn": 0.73, "auto": 0.74, "fresh": 0.75}.items():
+        for seed in range(3):
+            run = {"score": level + 0.001 * seed * (adapter == "fresh"), "options": {"memory_start": 1.0}}
+            write_run(tmp_path, adapter, seed, **run)
+    page = open_page(write_report(read_comparison([tmp_path]), tmp_path / "report.html"), width=width)
+    rows = "[...document.querySelectorAll('main .scroll:first-of-type tr.apart')]"
+    assert page.evaluate(f"{rows}.map((row) => row.querySelector('th').textContent)")[0] == "fresh"
+    assert page.evaluate(f"{rows}.every((row) => !row.querySelector('strong') && !row.nextElementSibling)")
+    assert page.evaluate(f"getComputedStyle({rows}[0].cells[0]).borderTopStyle") == "double"
+    assert "of the way to fresh" in page.evaluate("document.querySelector('thead').textContent")
+    lines = page.evaluate("document.querySelectorAll('.shapelayer path').length")
+    assert lines == page.evaluate("document.querySelectorAll('.plot').length") - 1  # all but the seeds' chart
+    assert page.complaints() == []
+
+
+def test_a_run_that_still_trains_has_no_error_to_show(tmp_path, write_run):
+    write_run(tmp_path, "xbn", status="running")
+    path = write_report(read_comparison([tmp_path]), tmp_path / "report.html")
+    assert "no error recorded" in path.read_text(encoding="utf-8")

@@ -40,7 +40,9 @@ def curve_charts(section: Section, metrics: Iterable[Metric], *, at: Condition) 
     charts = []
     for metric in metrics:
         figure = _empty("epoch", "")
-        figure.update_yaxes(ticksuffix="%" if metric.unit == "percent" else "")
+        # A margin that follows the labels changes the room of the legend, and so the labels: on some phones for ever.
+        figure.update_yaxes(ticksuffix="%" if metric.unit == "percent" else "", automargin=False)
+        figure.update_layout(margin_l=56)
         for name, style in styles_of(section.names, section.baseline, section.ceilings).items():
             _add_curve(figure, metric, histories[name], name=name, style=style)
         if figure.data:

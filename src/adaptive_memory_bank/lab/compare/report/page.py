@@ -77,6 +77,7 @@ def write_report(comparison: Comparison, path: Path) -> Path:
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["code"] = _code
+    environment.filters["heading"] = _heading
     environment.filters["chart"] = charts = _Charts()
     parts = [_part(section) for section in comparison.sections]
     page = environment.get_template("report.html.j2").render(
@@ -180,3 +181,8 @@ class _Charts:
 def _code(text: str) -> Markup:
     """Escape a sentence and set what stands in backticks as code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _heading(text: str) -> str:
+    """Keep a unit with the word before it where a heading breaks."""
+    return re.sub(r" (?=\S{1,2}$)|(?<=\(x) ", "\u00a0", text)
