@@ -109,7 +109,7 @@ def test_every_panel_of_the_dashboard_shows_something_the_runs_sent_to_wandb(fin
     _, comparison, _ = finished
     run = next(run for run in comparison.runs if run.name == "xbn")
     sent = read_back(next((run.folder / "wandb").glob("offline-run-*")))
-    spec = spec_of(make_workspace(comparison, entity="e", project="p"))
+    spec = spec_of(make_workspace("t", comparison.runs, entity="e", project="p"))
     sections = spec["spec"]["section"]["panelBankConfig"]["sections"]
     shown = {name for section in sections for panel in section["panels"] for name in panel["config"].get("metrics", [])}
     assert [name for name in shown if f'"{name.removeprefix("summary_metrics.")}"' not in sent] == []

@@ -15,7 +15,7 @@ from adaptive_memory_bank.lab.compare.config import CompareConfig, Setting, Vari
 from adaptive_memory_bank.lab.compare.plan import OWN_FIELDS
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
-# Lists of plain values: several words, `--seeds 0 1 2`.
+# Lists of plain values are written as several words: `--seeds 0 1 2`.
 _LISTS = {
     field.name: get_args(field.type)[0]
     for field in fields(CompareConfig)
@@ -26,6 +26,7 @@ _TAKEN = OWN_FIELDS | {field.name for field in fields(CompareConfig)} | {"adapte
 
 def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """One option per field of `CompareConfig`; the task's own options follow and go to every run."""
+    parser.description = f"{parser.description} Options of the task that are not given have the defaults of its preset."
     parser.add_argument("--config", action="config", help="YAML file with any of these options.")
     parser.add_class_arguments(CompareConfig, skip=set(_LISTS))
     help_texts = {param.arg_name: param.description for param in docstring_parser.parse(CompareConfig.__doc__).params}
@@ -36,7 +37,7 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     if task not in TASKS:
         parser.error(f"`task` must be one of {', '.join(TASKS)}, got {task!r}.")
     passed = parser.add_class_arguments(TASKS[task].config, skip=set(_TAKEN))
-    parser.set_defaults(dict.fromkeys(passed))  # what is not given stays with the task's preset
+    parser.set_defaults(dict.fromkeys(passed))  # what is not given is left to the preset
 
 
 def to_compare_config(options: Any) -> CompareConfig:

@@ -19,7 +19,9 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", type=str, help="Folder of a run.")
     parser.add_argument("--data", type=str | None, default=None, help="Dataset; default: the run's own.")
     parser.add_argument("--data_root", type=str | None, default=None, help="Folder with the dataset's files.")
-    parser.add_argument("--checkpoint", type=Literal["best", "last"], default="best", help="Which epoch to use.")
+    parser.add_argument(
+        "--checkpoint", type=Literal["best", "last"], default="best", help="The chosen epoch or the last."
+    )
 
 
 def main(options: Any) -> int:

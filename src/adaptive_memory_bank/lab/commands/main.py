@@ -18,7 +18,7 @@ from adaptive_memory_bank.lab.training.tasks import TASKS
 
 @dataclass(frozen=True)
 class Command:
-    """Where a command lives.
+    """A command and its module.
 
     Args:
         module: Its module, in this package.
@@ -34,10 +34,10 @@ class Command:
 
 
 COMMANDS = {
-    "compare": Command("compare", "Train every adapter under the same conditions and say which to use."),
+    "compare": Command("compare", "Train several adapters under the same conditions and compare them."),
     **{name: Command("train", str(task.config.__doc__).splitlines()[0]) for name, task in TASKS.items()},
     "evaluate": Command("evaluate", "Score a finished run on a dataset."),
-    "embed": Command("embed", "Export the embeddings of a dataset by a finished run."),
+    "embed": Command("embed", "Export the embeddings of a dataset, made by a finished run."),
     "datasets": Command("datasets", "List the datasets and how to get them."),
     "report": Command("report", "Rebuild report.html from folders of runs."),
     "dashboard": Command("dashboard", "Create a W&B workspace for folders of runs."),
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(COMMANDS[options.command].load().main(options[options.command]))
     except KeyboardInterrupt:
         return 130
-    except (ValueError, ArithmeticError, OSError) as error:  # what users can mend; anything else is a bug to show
+    except (ValueError, ArithmeticError, OSError) as error:  # what users can fix; anything else is a bug, shown in full
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
 

@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser
 
 def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """Folders and a file."""
-    parser.add_argument("runs", type=str, nargs="+", help="Folders of runs (what `--out` named), or of single runs.")
+    parser.add_argument("runs", type=str, nargs="+", help="Folders that `--out` named, or folders of single runs.")
     parser.add_argument(
         "--out", type=str | None, default=None, help="File to write; default: report.html in the first folder."
     )

@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser
 
 def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """Folders, and where on W&B."""
-    parser.add_argument("runs", type=str, nargs="+", help="Folders of runs (what `--out` named), or of single runs.")
+    parser.add_argument("runs", type=str, nargs="+", help="Folders that `--out` named, or folders of single runs.")
     parser.add_argument("--entity", type=str | None, default=None, help="W&B team or user; default: that of the runs.")
     parser.add_argument("--project", type=str | None, default=None, help="W&B project; default: that of the runs.")
 

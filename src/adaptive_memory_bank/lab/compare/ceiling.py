@@ -1,4 +1,4 @@
-"""Judge: what perfect freshness would give: does staleness limit this training, and how much of it do adapters undo?"""
+"""Judge: does staleness limit this training, and how much of the gain of a fresh memory do adapters reach?"""
 
 from statistics import fmean
 
@@ -94,7 +94,7 @@ def _shares(section: Section) -> str:
 
 
 def _exceptions(section: Section, gain: Difference) -> str:
-    """Over a grid: where the average and a single condition do not say the same."""
+    """Over a grid: where the average and a single condition disagree."""
     if len(section.conditions) < 2:
         return ""
     average = gain.is_beyond_noise and gain.mean > 0
@@ -116,7 +116,7 @@ def show_share(share: float) -> str:
 
 
 def listed(parts: list[str]) -> str:
-    """Join words as people do.
+    """Join words into a list for a sentence.
 
     Example:
         >>> listed(["a", "b", "c"]), listed(["a"])

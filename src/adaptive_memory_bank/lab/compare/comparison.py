@@ -14,7 +14,7 @@ Pick = str
 
 
 class Condition(NamedTuple):
-    """One point of the grid: everything in it is alike but the variant and the seed."""
+    """One point of the grid: its runs differ only in variant and seed."""
 
     batch_size: int | None
     memory: float | None
@@ -43,7 +43,7 @@ def show_memory(memory: float) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """The runs of one setting, and the questions asked of them.
+    """The runs of one setting, and what can be asked about them.
 
     Attributes:
         title: Name of the setting.
@@ -63,7 +63,7 @@ class Section:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics of its tables: those for which some run has a value, without stand-ins that are not needed."""
+        """The metrics of its tables: those that some run has, but no replacement of one that is there."""
         known = [m for m in shown_in("table") if any(m.chosen(run) is not None for run in self.runs)]
         names = {metric.name for metric in known}
         return tuple(metric for metric in known if metric.instead_of not in names)
@@ -141,7 +141,7 @@ class Section:
         return ", ".join(part for part in parts if part)
 
     def of(self, name: str, at: Condition | None = None) -> list[Run]:
-        """List the runs of a variant, at one condition or at all."""
+        """List the runs of a variant, at one condition or at all of them."""
         runs = [run for run in self.runs if run.name == name]
         if at is not None:
             runs = [run for run in runs if run.batch_size in (None, at.batch_size) and run.memory in (None, at.memory)]

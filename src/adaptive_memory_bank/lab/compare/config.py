@@ -19,7 +19,7 @@ else:
 
 @dataclass
 class Variant:
-    """One thing to compare: a name and the task's options that make it.
+    """One thing to compare: a name, and the options of the task that define it.
 
     Args:
         name: Its name in tables.
@@ -119,7 +119,7 @@ def _check_list(name: str, values: list[Any], *, may_be_empty: bool = False) -> 
 
 
 def variants_of(config: CompareConfig) -> list[Variant]:
-    """The variants, adapters being the simple case; larger batches without memory follow after the usual one."""
+    """The variants; by default one for each adapter. Larger batches without memory follow those without memory."""
     variants = config.variants or [Variant(adapter, {"adapter": adapter}) for adapter in config.adapters]
     without = [index for index, variant in enumerate(variants) if variant.options.get("adapter") == NONE.name]
     after = max(without, default=-1) + 1
@@ -132,7 +132,7 @@ def _larger_batches(config: CompareConfig) -> list[Variant]:
 
 
 def settings_of(config: CompareConfig, default_data: str) -> list[Setting]:
-    """The settings, one data set being the simple case."""
+    """The settings; by default one, named after the data set."""
     data = config.data or str(config.options.get("data", default_data))
     kind, colon, path = data.partition(":")
     return config.settings or [Setting(Path(path).stem or kind if colon else data, {"data": data})]

@@ -74,7 +74,7 @@ class PlannedRun:
 
 
 def plan_runs(config: CompareConfig) -> list[PlannedRun]:
-    """List the trainings of a comparison, one seed after the other, so that the first tables are whole early.
+    """List the trainings of a comparison, one seed after the other, so that the first complete tables come early.
 
     Raises:
         ValueError: For any option that the comparison or the task does not know or accept.
@@ -87,7 +87,7 @@ def plan_runs(config: CompareConfig) -> list[PlannedRun]:
     for seed, setting, batch, memory in product(config.seeds, settings, batch_sizes, memories):
         for variant in variants_of(config):
             run = _plan_run(config, setting, variant, seed=seed, batch_size=batch, memory=memory)
-            planned[run.name] = run  # what does not depend on the grid is one run for all of it
+            planned[run.name] = run  # a run that does not depend on the grid serves all of it
     return list(planned.values())
 
 

@@ -1,4 +1,4 @@
-"""Run: the trainings of a plan in worker processes, some at a time; one that dies takes nothing with it but its run."""
+"""Run: trains the runs of a plan in worker processes; a process that dies costs only the run it was training."""
 
 import json
 import os
@@ -71,7 +71,7 @@ class Pool:
         self.finished.put(None)
 
     def _serve(self, slot: int) -> None:
-        """Feed one worker; where it dies, the next run gets a new one."""
+        """Give one worker its runs; if it dies, the next run gets a new one."""
         try:
             while not self._stopping.is_set():
                 try:
@@ -142,7 +142,7 @@ class Pool:
             return
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with suppress(BrokenPipeError):  # a job that never got through
+                with suppress(BrokenPipeError):  # the worker died before it read its job
                     pipe.close()
         process.wait()
 
@@ -150,14 +150,14 @@ class Pool:
 def _job(run: PlannedRun) -> dict[str, Any]:
     config = run.config
     if RunFolder(run.folder).config_file.exists():
-        # The run's own file has the rest; only what belongs to this machine is said again.
+        # Its own file has the other options; only those of this machine are passed again.
         keep = {name: getattr(config, name) for name in config.machine_fields - {"run_name", "resume"}}
         config = replace(config, **keep, resume=str(run.folder))
     return {"task": config.task, "config": asdict(config), "folder": str(run.folder)}
 
 
 def _record_failure(finished: Finished) -> None:
-    """Leave a failed run in the list, also where it failed before it could say so itself."""
+    """Record a failed run in the list, even if it failed before it could do so itself."""
     folder = RunFolder(finished.run.folder)
     result = read_result(folder)
     if result is not None and result.status == "failed":

@@ -1,4 +1,4 @@
-"""Judge: the sentences at the end: is a difference to plain memory beyond the noise? Never more than the data says."""
+"""Judge: the verdict in words, is a difference to plain memory beyond the noise? It never says more than the data."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -34,7 +34,7 @@ def _about_adapters(section: Section) -> str:
 
 
 def _named(section: Section) -> str:
-    """The reference with its mean score; plain memory is called so."""
+    """The reference with its mean score; plain memory is called by that name."""
     name, metric = str(section.reference), section.headline
     values = [value for at in section.conditions for value in section.values(name, metric, at=at).values()]
     score = f"{metric.label} {metric.show(fmean(values))}" if values else ""

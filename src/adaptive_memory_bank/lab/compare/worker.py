@@ -1,4 +1,4 @@
-"""Run: a process that runs one training after another: the libraries are imported once, not once a run.
+"""Run: a worker process that trains one run after another, so that the libraries are imported only once.
 
 It reads one JSON object a line from standard input (`task`, `config`, `folder`), trains, and answers with one JSON
 object a line (`status`, `error`). What the training prints goes to `log.txt` in the folder of the run. When standard
@@ -27,14 +27,14 @@ def main() -> None:
     busy = threading.Event()
     threading.Thread(target=_listen, args=(jobs, busy), daemon=True).start()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # between two runs; nobody is left to listen
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # between two runs; nobody reads the answers any more
         _answer_all(jobs, busy, answers)
         answers.close()
 
 
 def _answer_all(jobs: "queue.Queue[str | None]", busy: threading.Event, answers: TextIO) -> None:
     from adaptive_memory_bank.lab.training.allocator import keep_freed_memory
-    from adaptive_memory_bank.lab.training.retrieval import task as retrieval  # noqa: F401  while the first job is on its way
+    from adaptive_memory_bank.lab.training.train import run  # noqa: F401  imported while the first job is on its way
 
     keep_freed_memory()
     while (line := jobs.get()) is not None:
@@ -63,7 +63,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
             return {"status": result.status, "error": None}
         except KeyboardInterrupt:
             return {"status": "interrupted", "error": None}
-        except Exception as error:  # whatever it is, the other runs go on
+        except Exception as error:  # whatever it is, the other runs continue
             traceback.print_exc()
             return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
 
@@ -77,7 +77,7 @@ def _train(job: dict[str, Any]) -> RunResult:
 
 @contextlib.contextmanager
 def _printing_to(path: Path) -> Iterator[None]:
-    """Send everything that is printed, by libraries and child processes too, to the end of a file."""
+    """Append everything that is printed, also by libraries and child processes, to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     before = [os.dup(number) for number in (1, 2)]

@@ -69,7 +69,7 @@ class Metric:
 
     @property
     def scale(self) -> float:
-        """What to multiply a value with before people read it."""
+        """Factor from the value in files to the one people read."""
         return 100.0 if self.unit == "percent" else 1.0
 
     def chosen(self, run: Run) -> float | None:

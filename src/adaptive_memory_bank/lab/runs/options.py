@@ -29,7 +29,7 @@ def to_config(kind: type[Config], parsed: Any) -> Config:
 
 
 def parse_options(kind: type[Config], options: Mapping[str, Any]) -> Config:
-    """Make of plain values what the command line makes of words, checks included.
+    """Read plain values as the command line reads words, checks included.
 
     Raises:
         ArgumentError, TypeError, ValueError: For an option that does not exist or cannot have that value.

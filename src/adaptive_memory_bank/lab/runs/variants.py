@@ -32,4 +32,4 @@ NAMES = tuple(name for choice in CHOICES for name in (choice.name, *choice.alias
 PLAIN_MEMORY = tuple(name for entry in CATALOGUE if entry.adapter is Identity for name in (entry.name, *entry.aliases))
 """The names of a memory that is left as it is: what the others are compared with."""
 COMPARED = ("none", "identity", "xbn", "auto")
-"""What is compared where nobody says what to compare."""
+"""What is compared by default."""

@@ -19,7 +19,7 @@ SAVE_PATIENCE = 120.0  # seconds
 
 @dataclass(frozen=True)
 class Logged:
-    """What the runs really sent to W&B: a panel for anything else would stay empty."""
+    """What the runs have sent to W&B; a panel for anything else would stay empty."""
 
     curves: frozenset[str]
     best: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The W&B server: who asks is never asked back, and nobody waits for ever."""
+"""The W&B server: never prompts for a login, never waits forever."""
 
 import threading
 import urllib.error
@@ -37,7 +37,7 @@ def _ask(address: str, patience: float) -> None:
 
 
 def within(seconds: float, task: Callable[[], Any], *, doing: str) -> None:
-    """Do something in at most so many seconds.
+    """Call a function, and give up after so many seconds.
 
     Raises:
         ConnectionError: After that time. (Name resolution and retries of others know no time limit of their own.)

@@ -28,12 +28,12 @@ def offline_runs(folders: Iterable[Path | str]) -> list[Path]:
 
 
 def sync(folders: Iterable[Path | str], *, entity: str | None = None, project: str | None = None) -> list[Path]:
-    """Upload the offline runs below some folders and return them; runs that are on the server already stay as they are.
+    """Upload the offline runs below some folders and return them; those already on the server are unchanged.
 
     Args:
         folders: Folders of runs.
-        entity: W&B team or user in place of the one the runs were made for.
-        project: W&B project in place of theirs.
+        entity: W&B team or user instead of the one the runs were made for.
+        project: W&B project instead of theirs.
 
     Raises:
         ValueError: Where there is nothing to upload, or nobody is logged in.
@@ -50,7 +50,7 @@ def sync(folders: Iterable[Path | str], *, entity: str | None = None, project: s
 
 def _upload(run: Path, options: list[str]) -> None:
     command = [sys.executable, "-m", "wandb", "sync", "--yes", *options, str(run)]
-    # No terminal to read from and no mode that would keep it offline: it uploads or it fails.
+    # Without a terminal it cannot prompt, and without WANDB_MODE it cannot stay offline: it uploads or fails.
     environment = {name: value for name, value in os.environ.items() if name != "WANDB_MODE"}
     try:
         done = subprocess.run(

@@ -6,13 +6,13 @@ from typing import Any
 
 from adaptive_memory_bank.lab.runs.results import Run
 
-# Where a run lies says nothing about what it computes.
+# The location of a run does not change what it computes.
 _LOCATIONS = ("out", "run_name", "resume", "group")
 
 
 @dataclass(frozen=True)
 class Configurations:
-    """Options and versions of many runs, told once where they agree."""
+    """Options and versions of many runs, listed once where they agree."""
 
     shared: Mapping[str, str]
     differing: tuple[str, ...]

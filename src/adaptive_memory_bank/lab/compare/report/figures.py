@@ -1,4 +1,4 @@
-"""The charts of a report, as Plotly figures; paper and ink take the colours of the page, so they follow its theme."""
+"""The charts of a report, as Plotly figures; the background and text take the colours of the page and its theme."""
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from adaptive_memory_bank.lab.runs.metrics import BY_NAME, LOSS, Metric
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure with the words around it."""
+    """A figure with its title and caption."""
 
     title: str
     caption: str
@@ -40,7 +40,7 @@ def curve_charts(section: Section, metrics: Iterable[Metric], *, at: Condition) 
     charts = []
     for metric in metrics:
         figure = _empty("epoch", "")
-        # A margin that follows the labels changes the room of the legend, and so the labels: on some phones for ever.
+        # A margin that follows the labels changes the space of the legend, and so the labels: on some phones endlessly.
         figure.update_yaxes(ticksuffix="%" if metric.unit == "percent" else "", automargin=False)
         figure.update_layout(margin_l=56)
         for name, style in styles_of(section.names, section.baseline, section.ceilings).items():

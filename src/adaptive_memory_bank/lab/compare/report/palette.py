@@ -1,4 +1,4 @@
-"""One colour and one marker for every variant, the same in all charts, readable on light and on dark paper."""
+"""One colour and one marker for every variant, the same in all charts, readable on light and dark backgrounds."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Style(NamedTuple):
 _KNOWN = {name: Style(c.color, c.marker) for c in CHOICES for name in (c.name, *c.aliases)}
 _SPARE = (Style("#b39a12", "triangle-down"), Style("#4cb2d4", "pentagon"), Style("#9c6b4e", "hexagon"))
 STYLES = tuple(Style(c.color, c.marker) for c in CHOICES if c not in (NONE, FRESH)) + _SPARE
-"""The styles of adapters, and some more for variants that bear no adapter's name."""
+"""The styles of adapters, and some more for variants with other names."""
 
 
 def styles_of(
