@@ -2,23 +2,30 @@
 
 import difflib
 import os
-import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, Protocol, cast
 
 import timm
-import timm.data
 import torch
 import torch.nn.functional as F
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.data.config import resolve_data_config
 from torch import Tensor, nn
 
-from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization
 from adaptive_memory_bank.lab.models import conv4 as _conv4  # noqa: F401  registers `conv4` with timm
-from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+from adaptive_memory_bank.lab.network import check_reachable
 
 HUB_PATIENCE = 6.0  # seconds to wait for the model hub before saying that it cannot be reached
+
+
+class EncoderOptions(Protocol):
+    """What `build_encoder` must be told; `RetrievalConfig` documents it."""
+
+    model: str
+    pretrained: bool
+    weights: str | None
+    embedding_dim: int
+    embedding_norm: Literal["none", "bn", "mbn", "ln"]
 
 
 class MomentumBatchNorm(nn.Module):
@@ -93,13 +100,9 @@ class Encoder(nn.Module):
         return cast("Tensor", self.norm(F.normalize(rows, dim=1)))
 
 
-def build_encoder(config: RetrievalConfig, *, gray: bool, image_size: int) -> Encoder:
-    """The encoder a retrieval run trains; raises before any download could hang."""
-    overlay: dict[str, Any] = {}
-    if config.weights is not None:
-        overlay = {"pretrained_cfg_overlay": {"file": config.weights}}
-    elif config.pretrained:
-        check_weights_reachable(config.model)
+def build_encoder(config: EncoderOptions, *, gray: bool, image_size: int) -> Encoder:
+    """The encoder of a retrieval run; call `check_backbone` first, or a download may hang."""
+    overlay: dict[str, Any] = {} if config.weights is None else {"pretrained_cfg_overlay": {"file": config.weights}}
     pretrained = config.pretrained or config.weights is not None
     options = _size_options(config.model, image_size)
     backbone = timm.create_model(
@@ -112,13 +115,13 @@ def build_encoder(config: RetrievalConfig, *, gray: bool, image_size: int) -> En
     return Encoder(backbone, features, dim=config.embedding_dim, norm=config.embedding_norm)
 
 
-def backbone_normalization(config: RetrievalConfig) -> Normalization:
-    """How colours were normalised when the backbone's weights were made; ImageNet's way for one without weights."""
+def backbone_normalization(config: EncoderOptions) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and std of colours when the backbone's weights were made; ImageNet's for one without weights."""
     native: Any = timm.get_pretrained_cfg(config.model)
     if native is None or not (config.pretrained or config.weights is not None):
-        return IMAGENET
-    found = cast("Any", timm.data).resolve_data_config(pretrained_cfg=native.to_dict())
-    return Normalization(tuple(found["mean"]), tuple(found["std"]))
+        return IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+    found = cast("Any", resolve_data_config)(pretrained_cfg=native.to_dict())
+    return tuple(found["mean"]), tuple(found["std"])
 
 
 def _size_options(model: str, image_size: int) -> dict[str, Any]:
@@ -126,6 +129,15 @@ def _size_options(model: str, image_size: int) -> dict[str, Any]:
     native = timm.get_pretrained_cfg(model)  # None for models that never had weights
     fixed = native is not None and native.fixed_input_size and native.input_size[-1] != image_size
     return {"img_size": image_size} if fixed else {}
+
+
+def check_backbone(config: EncoderOptions) -> None:
+    """Raise for a model or weights that cannot be had, before anything is downloaded."""
+    check_model(config.model)
+    if config.weights is not None:
+        check_weights_file(config.weights)
+    elif config.pretrained:
+        check_weights_reachable(config.model)
 
 
 def check_model(name: str) -> None:
@@ -154,7 +166,7 @@ def check_weights_reachable(model: str) -> None:
         return
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     address = endpoint if source.hf_hub_id else str(source.url)
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") or not _answers(address):
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") or not _is_reachable(address):
         raise ValueError(
             f"No pretrained weights for {model!r}: they are not in the cache and {address} does not answer. "
             "Use `--weights FILE` (a state dict or safetensors file) or `--pretrained false` to train from scratch."
@@ -168,20 +180,9 @@ def _is_cached(repository: str) -> bool:
     return any(isinstance(try_to_load_from_cache(repository, name), str) for name in names)
 
 
-def _answers(address: str) -> bool:
-    """Whether anything answers at the address, error pages included; a thread bounds slow name resolution."""
-    reached: list[bool] = []
-
-    def ask() -> None:
-        try:
-            urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=HUB_PATIENCE).close()
-            reached.append(True)
-        except urllib.error.HTTPError:
-            reached.append(True)
-        except (OSError, ValueError):
-            reached.append(False)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(HUB_PATIENCE)
-    return bool(reached and reached[0])
+def _is_reachable(address: str) -> bool:
+    try:
+        check_reachable(address, HUB_PATIENCE)
+    except ConnectionError:
+        return False
+    return True
