@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from adaptive_memory_bank.lab.compare.comparison import Comparison, read_comparison
@@ -17,11 +18,6 @@ from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.history import epochs_logged
 from adaptive_memory_bank.lab.runs.metrics import columns_of
 from adaptive_memory_bank.lab.runs.results import Run, RunResult, read_result
-
-try:
-    import fcntl
-except ImportError:  # Windows: two comparisons in one folder are not noticed
-    fcntl = None  # type: ignore[assignment]
 
 LOOK_EVERY = 0.5  # seconds between two looks at how far the trainings are
 
@@ -137,12 +133,9 @@ def _stop(pool: Pool, file: TextIO) -> None:
 @contextlib.contextmanager
 def _alone_in(out: Path) -> Iterator[None]:
     """Refuse to train in a folder where another comparison trains."""
-    with (out / ".compare.lock").open("w") as file:
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ValueError(
-                f"`out`: another comparison is running in {out}. Wait for it or choose another."
-            ) from error
+    try:
+        lock = FileLock(out / ".compare.lock").acquire(blocking=False)
+    except Timeout as error:
+        raise ValueError(f"`out`: another comparison is running in {out}. Wait for it or choose another.") from error
+    with lock:
         yield

@@ -1,8 +1,5 @@
 """Encoders: a timm backbone, a head, unit length, and the normalisations of the paper's appendix after that."""
 
-import difflib
-import os
-from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
 import timm
@@ -13,9 +10,6 @@ from timm.data.config import resolve_data_config
 from torch import Tensor, nn
 
 from adaptive_memory_bank.lab.models import conv4 as _conv4  # noqa: F401  registers `conv4` with timm
-from adaptive_memory_bank.lab.network import check_reachable
-
-HUB_PATIENCE = 6.0  # seconds to wait for the model hub before saying that it cannot be reached
 
 
 class EncoderOptions(Protocol):
@@ -101,7 +95,7 @@ class Encoder(nn.Module):
 
 
 def build_encoder(config: EncoderOptions, *, gray: bool, image_size: int) -> Encoder:
-    """The encoder of a retrieval run; call `check_backbone` first, or a download may hang."""
+    """The encoder of a retrieval run; pretrained weights are downloaded if they are not there."""
     overlay: dict[str, Any] = {} if config.weights is None else {"pretrained_cfg_overlay": {"file": config.weights}}
     pretrained = config.pretrained or config.weights is not None
     options = _size_options(config.model, image_size)
@@ -129,60 +123,3 @@ def _size_options(model: str, image_size: int) -> dict[str, Any]:
     native = timm.get_pretrained_cfg(model)  # None for models that never had weights
     fixed = native is not None and native.fixed_input_size and native.input_size[-1] != image_size
     return {"img_size": image_size} if fixed else {}
-
-
-def check_backbone(config: EncoderOptions) -> None:
-    """Raise for a model or weights that cannot be had, before anything is downloaded."""
-    check_model(config.model)
-    if config.weights is not None:
-        check_weights_file(config.weights)
-    elif config.pretrained:
-        check_weights_reachable(config.model)
-
-
-def check_model(name: str) -> None:
-    """Raise for a name that timm does not know, with the nearest ones."""
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0.5)
-        hint = f" Did you mean {', '.join(near)}?" if near else ""
-        raise ValueError(
-            f"`model` must be `conv4` or a timm model ({len(timm.list_models())} names, `timm.list_models()`), "
-            f"got {name!r}.{hint}"
-        )
-
-
-def check_weights_file(path: str) -> None:
-    """Raise for a file of weights that is not there."""
-    if not Path(path).is_file():
-        raise ValueError(f"`weights` must be a file with a backbone's weights, got {path!r}, which does not exist.")
-
-
-def check_weights_reachable(model: str) -> None:
-    """Raise within seconds when pretrained weights would have to be downloaded and cannot be."""
-    source = timm.get_pretrained_cfg(model)
-    if source is None or not source.has_weights:
-        raise ValueError(f"timm has no pretrained weights for {model!r}. Use `--pretrained false` or `--weights FILE`.")
-    if source.hf_hub_id and _is_cached(source.hf_hub_id):
-        return
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    address = endpoint if source.hf_hub_id else str(source.url)
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") or not _is_reachable(address):
-        raise ValueError(
-            f"No pretrained weights for {model!r}: they are not in the cache and {address} does not answer. "
-            "Use `--weights FILE` (a state dict or safetensors file) or `--pretrained false` to train from scratch."
-        )
-
-
-def _is_cached(repository: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    names = ("model.safetensors", "pytorch_model.bin")
-    return any(isinstance(try_to_load_from_cache(repository, name), str) for name in names)
-
-
-def _is_reachable(address: str) -> bool:
-    try:
-        check_reachable(address, HUB_PATIENCE)
-    except ConnectionError:
-        return False
-    return True

@@ -9,9 +9,9 @@ import wandb_workspaces.workspaces as ws
 from wandb_workspaces.reports.v2 import interface as wr
 
 from adaptive_memory_bank.lab.compare.comparison import Comparison, read_comparison
-from adaptive_memory_bank.lab.network import within
 from adaptive_memory_bank.lab.runs.folder import write_json
 from adaptive_memory_bank.lab.runs.results import Run
+from adaptive_memory_bank.lab.tracking.network import within
 from adaptive_memory_bank.lab.tracking.server import check_server
 
 WORST_QUERIES = "worst_queries"

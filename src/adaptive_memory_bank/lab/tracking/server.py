@@ -1,6 +1,6 @@
 """The W&B server: checked before it is used, without prompts and without waiting for ever."""
 
-from adaptive_memory_bank.lab.network import check_reachable
+from adaptive_memory_bank.lab.tracking.network import check_reachable
 
 PATIENCE = 15.0  # seconds until a server counts as out of reach
 
@@ -22,5 +22,5 @@ def check_server(patience: float = PATIENCE) -> str:
     try:
         check_reachable(address, patience)
     except ConnectionError as error:
-        raise ConnectionError(f"W&B does not answer: {error}") from error
+        raise ConnectionError(f"W&B at {error}") from error
     return address

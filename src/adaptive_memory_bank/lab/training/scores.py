@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from adaptive_memory_bank.distributed import gather_batch
 from adaptive_memory_bank.lab.data import ImageDataset, Part
 from adaptive_memory_bank.lab.data.loader import fetch
 from adaptive_memory_bank.lab.data.transforms import Transform
@@ -49,13 +50,10 @@ def gather_interleaved(rows: Tensor, total: int) -> Tensor:
     """Put together what ranks hold of a list that was dealt out in turn (rank r: r, r + world, ...): each row once."""
     if not _is_distributed():
         return rows
-    world_size = dist.get_world_size()
-    share = -(-total // world_size)
-    padded = rows.new_zeros(share, *rows.shape[1:])
-    padded[: len(rows)] = rows
-    shares = [torch.empty_like(padded) for _ in range(world_size)]
-    dist.all_gather(shares, padded)
-    return torch.stack(shares, dim=1).flatten(0, 1)[:total]
+    gathered, _, _ = gather_batch(rows, None)
+    ranks = dist.get_world_size()
+    order = torch.cat([torch.arange(rank, total, ranks) for rank in range(ranks)])
+    return gathered[torch.argsort(order)]
 
 
 class evaluating:  # noqa: N801  reads as a verb: `with evaluating(model):`

@@ -13,9 +13,10 @@ from torch.optim import SGD, AdamW, Optimizer
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.lab.data import Part, PKSampler, RetrievalData
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
-from adaptive_memory_bank.lab.models.encoder import Encoder, build_encoder, check_backbone
+from adaptive_memory_bank.lab.models.encoder import Encoder, build_encoder
 from adaptive_memory_bank.lab.runs.config import check_memory
 from adaptive_memory_bank.lab.training.reembedding import refresh
+from adaptive_memory_bank.lab.training.retrieval.backbone_checks import check_backbone
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.retrieval.criteria import batch_criterion, check_loss, memory_criterion
 from adaptive_memory_bank.lab.training.scores import embed_part, evaluating, retrieval_scores, summary

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
 from adaptive_memory_bank.lab.training.step import TrainingModule
-from adaptive_memory_bank.lab.training.watch.measurements import log
+from adaptive_memory_bank.lab.training.watch.training_log import log
 
 
 @dataclass(frozen=True)

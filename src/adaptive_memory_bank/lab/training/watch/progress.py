@@ -9,7 +9,7 @@ from pytorch_lightning.callbacks import Callback
 from tqdm.auto import tqdm
 
 from adaptive_memory_bank.lab.training.step import TrainingModule
-from adaptive_memory_bank.lab.training.watch.measurements import TrainingLog
+from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 REFRESH = 0.2  # seconds between two looks at the bar
 SHOWN = {

@@ -17,7 +17,10 @@ def check_reachable(address: str, patience: float) -> None:
     Raises:
         ConnectionError: Saying why, within `patience`.
     """
-    within(patience, lambda: _ask(address, patience), doing=f"reaching {address}")
+    try:
+        within(patience, lambda: _ask(address, patience), doing="asking")
+    except (OSError, ValueError) as error:
+        raise ConnectionError(f"{address} cannot be reached: {error}") from error
 
 
 def _ask(address: str, patience: float) -> None:
@@ -25,8 +28,6 @@ def _ask(address: str, patience: float) -> None:
         urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=patience).close()
     except urllib.error.HTTPError:
         return  # an error page is an answer
-    except (OSError, ValueError) as error:
-        raise ConnectionError(f"{address} cannot be reached: {error}") from error
 
 
 def within(seconds: float, task: Callable[[], Any], *, doing: str) -> None:
