@@ -28,7 +28,7 @@ from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
 from adaptive_memory_bank.lab.runs.config import make_config
 from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
-from adaptive_memory_bank.lab.training.watch.measurements import TrainingLog
+from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 MODEL = ("forward", "loss", "backward", "optimiser")
 SECONDS: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # name -> wall, CPU

@@ -9,8 +9,6 @@ import pytest
 from adaptive_memory_bank.lab.tracking import wandb_run as tracking
 from adaptive_memory_bank.lab.tracking.wandb_run import is_logged_in, start_wandb, wandb_mode
 from adaptive_memory_bank.lab.training import train
-from adaptive_memory_bank.lab.training.moco import task as moco
-from adaptive_memory_bank.lab.training.retrieval import task as retrieval
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 COMMON = {"train/loss", "train/lr", "train/loss_epoch", "drift/mean", "drift/max", "bank/staleness"}
@@ -31,8 +29,8 @@ def inspect(folder):
 @pytest.mark.parametrize("task", NAMES)
 def test_an_offline_run_has_every_name_and_no_secret(task, retrieval_config, moco_config, monkeypatch, tmp_path):
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
-    trainer, make = {"retrieval": (retrieval, retrieval_config), "moco": (moco, moco_config)}[task]
-    result = trainer.run(make(adapter="xbn", wandb="offline", run_name="run", tags=["mine"]))
+    make = {"retrieval": retrieval_config, "moco": moco_config}[task]
+    result = train.run(make(adapter="xbn", wandb="offline", run_name="run", tags=["mine"]))
     folder = tmp_path / "runs" / "run"
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert set().union(*lines) >= NAMES[task] | {"epoch", "step"}
@@ -54,7 +52,7 @@ def test_a_run_folder_holds_what_the_design_promises(retrieval_config, tmp_path)
     assert json.loads((tmp_path / "runs" / "results.json").read_text()) == [result.to_json()]
     promised = ["task", "data", "adapter", "seed", "batch_size", "memory_size", "epochs", "metrics", "best"]
     promised += ["seconds_per_step", "train_seconds", "status"]
-    assert [name for name in promised if name not in result] == []
+    assert [name for name in promised if name not in result.to_json()] == []
     assert (result.status, result.name, result.chosen_on) == ("complete", "XBN!", "validation")
     assert result.memory_size == 76  # half of the 19 classes x 8 images that are not held out
     gallery = json.loads((folder / "gallery.json").read_text())
@@ -77,7 +75,7 @@ def test_several_runs_share_one_list(retrieval_config, tmp_path):
 def test_a_run_name_is_not_used_twice(retrieval_config):
     config = retrieval_config(adapter="none", epochs=1, run_name="run")
     train.run(config)
-    with pytest.raises(ValueError, match=r"`run_name`: .*run holds a run already. Go on with it \(`--resume"):
+    with pytest.raises(ValueError, match=r"`run_name`: .*run holds a run already. Continue it \(`--resume"):
         train.run(config)
 
 

@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
 
 def main(options: Any) -> int:
     """Train, and print how it went."""
-    from adaptive_memory_bank.lab.training.allocator import keep_freed_memory
+    from adaptive_memory_bank.lab.training.process import keep_freed_memory
     from adaptive_memory_bank.lab.training.train import run
 
     keep_freed_memory()

@@ -133,12 +133,9 @@ def _stop(pool: Pool, file: TextIO) -> None:
 @contextlib.contextmanager
 def _alone_in(out: Path) -> Iterator[None]:
     """Refuse to train in a folder where another comparison trains."""
-    lock = FileLock(out / ".compare.lock", blocking=False)
     try:
-        lock.acquire()
+        lock = FileLock(out / ".compare.lock").acquire(blocking=False)
     except Timeout as error:
         raise ValueError(f"`out`: another comparison is running in {out}. Wait for it or choose another.") from error
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()

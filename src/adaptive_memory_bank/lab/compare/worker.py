@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _answer_all(jobs: "queue.Queue[str | None]", busy: threading.Event, answers: TextIO) -> None:
-    from adaptive_memory_bank.lab.training.allocator import keep_freed_memory
+    from adaptive_memory_bank.lab.training.process import keep_freed_memory
     from adaptive_memory_bank.lab.training.train import run  # noqa: F401  imported while the first job is on its way
 
     keep_freed_memory()

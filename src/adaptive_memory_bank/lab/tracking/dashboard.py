@@ -11,7 +11,8 @@ from wandb_workspaces.reports.v2 import interface as wr
 from adaptive_memory_bank.lab.runs.folder import write_json
 from adaptive_memory_bank.lab.runs.metrics import CURVES, Metric, shown_in
 from adaptive_memory_bank.lab.runs.results import Run
-from adaptive_memory_bank.lab.tracking.server import check_server, within
+from adaptive_memory_bank.lab.tracking.network import within
+from adaptive_memory_bank.lab.tracking.server import check_server
 
 WORST_QUERIES = "worst_queries"
 SAVE_PATIENCE = 120.0  # seconds

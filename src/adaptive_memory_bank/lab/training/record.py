@@ -18,7 +18,7 @@ from adaptive_memory_bank.lab.runs.history import MetricsFile, finite_or_none
 from adaptive_memory_bank.lab.runs.results import RunResult, read_result, write_result
 from adaptive_memory_bank.lab.tracking.wandb_run import finish_wandb, new_run_id, start_wandb, wandb_mode
 from adaptive_memory_bank.lab.training.watch.evaluation import EvaluationMonitor
-from adaptive_memory_bank.lab.training.watch.measurements import TrainingLog
+from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 from adaptive_memory_bank.lab.training.worst_queries import gallery_table, render_gallery
 
 

@@ -20,13 +20,14 @@ class Task:
 
     Args:
         config: Class of its options; knows the task's name and presets.
-        builder: `module:function` that turns options into a `Training`; imported when it is needed.
+        module: Has `build` (options to a `Training`), `restore` (a checkpoint to an encoder) and `score` (that encoder
+            to metrics); imported when it is needed.
         headline: The metric that decides, on the evaluation set.
         quick: Options of a comparison without a preset: a first look, five minutes on two cores.
     """
 
     config: type[RunConfig]
-    builder: str
+    module: str
     headline: str
     quick: Mapping[str, Any] = field(default_factory=dict)
 
@@ -46,9 +47,12 @@ class Task:
 
     def build(self, config: RunConfig) -> "Training[Any]":
         """Everything a run needs; complains before anything is written."""
-        module, _, function = self.builder.partition(":")
-        training: Training[Any] = getattr(import_module(module), function)(config)
+        training: Training[Any] = self.load().build(config)
         return training
+
+    def load(self) -> Any:
+        """Import the module."""
+        return import_module(self.module)
 
 
 TASKS: dict[str, Task] = {
@@ -56,13 +60,13 @@ TASKS: dict[str, Task] = {
     for task in (
         Task(
             RetrievalConfig,
-            "adaptive_memory_bank.lab.training.retrieval.task:build",
+            "adaptive_memory_bank.lab.training.retrieval.task",
             headline="val/recall@1",
             quick={"epochs": 5, "batch_size": 16},
         ),
         Task(
             MocoConfig,
-            "adaptive_memory_bank.lab.training.moco.task:build",
+            "adaptive_memory_bank.lab.training.moco.task",
             headline="val/knn",
             quick={"epochs": 15},
         ),

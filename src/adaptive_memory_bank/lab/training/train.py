@@ -15,20 +15,20 @@ from adaptive_memory_bank.lab.runs.checkpoints import (
     LAST,
     AtomicCheckpointIO,
     CheckpointEvery,
-    RandomState,
     newest_checkpoint,
 )
 from adaptive_memory_bank.lab.runs.config import Config, RunConfig, load_config, resumed_config
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.results import RunResult, read_result
-from adaptive_memory_bank.lab.training.isolation import isolated
+from adaptive_memory_bank.lab.training.process import RandomState, isolated
 from adaptive_memory_bank.lab.training.record import RunRecord
 from adaptive_memory_bank.lab.training.step import NonFiniteLossError, TrainingModule
 from adaptive_memory_bank.lab.training.tasks import TASKS
 from adaptive_memory_bank.lab.training.watch.evaluation import EvaluationMonitor
 from adaptive_memory_bank.lab.training.watch.interrupts import InterruptGuard, TrainingInterrupted
-from adaptive_memory_bank.lab.training.watch.measurements import DriftMonitor, StalenessMonitor, TrainingLog
+from adaptive_memory_bank.lab.training.watch.monitors import DriftMonitor, StalenessMonitor
 from adaptive_memory_bank.lab.training.watch.progress import Progress
+from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 
 @dataclass(frozen=True)

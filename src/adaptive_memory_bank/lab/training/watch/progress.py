@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 from adaptive_memory_bank.lab.runs.metrics import shown_in
 from adaptive_memory_bank.lab.training.step import TrainingModule
-from adaptive_memory_bank.lab.training.watch.measurements import TrainingLog
+from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 REFRESH = 0.2  # seconds between two looks at the bar
 
