@@ -156,11 +156,7 @@ METRICS = (
         curve=QUALITY,
     ),
     Metric(
-        "val/knn_proj",
-        "kNN (proj.)",
-        "the same on the projected embedding",
-        shown=("table", "evidence"),
-        curve=QUALITY,
+        "val/knn_proj", "kNN (proj.)", "the same on the projected embedding", shown=("table", "evidence"), curve=QUALITY
     ),
     Metric("train/loss_epoch", "training loss", "mean over the epoch", "plain", "lower", curve=QUALITY),
     Metric(
@@ -172,12 +168,7 @@ METRICS = (
         curve=DRIFT,
     ),
     Metric(
-        "drift/max",
-        "largest feature drift",
-        "the image of the fixed batch that moves most",
-        "plain",
-        None,
-        curve=DRIFT,
+        "drift/max", "largest feature drift", "the image of the fixed batch that moves most", "plain", None, curve=DRIFT
     ),
     Metric(
         "bank/staleness",
