@@ -15,10 +15,12 @@ import torch
 from measure import RESULTS, facts, write
 
 from adaptive_memory_bank.lab.data import eval_transform, load_dataset
+from adaptive_memory_bank.lab.data.transforms import Normalization
 from adaptive_memory_bank.lab.models.encoder import backbone_normalization, build_encoder
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
-from adaptive_memory_bank.lab.training.retrieval.task import run
+from adaptive_memory_bank.lab.runs.config import make_config
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.scores import embed_part
+from adaptive_memory_bank.lab.training.train import run
 from adaptive_memory_bank.metrics import retrieval_metrics
 
 NAME = "cub200_protocol"
@@ -70,7 +72,7 @@ def frozen(weights: str, folder: Path, image_size: int) -> float:
     data = load_dataset(f"folder:{folder}")
     config = make_config(RetrievalConfig, model=BASE["model"], weights=weights)
     backbone = build_encoder(config, gray=False, image_size=image_size).backbone.eval()
-    transform = eval_transform(data, image_size, normalization=backbone_normalization(config))
+    transform = eval_transform(data, image_size, normalization=Normalization(*backbone_normalization(config)))
     rows = embed_part(backbone, data.query, transform, batch_size=128, device=torch.device("cpu"))
     return retrieval_metrics(rows, data.query.labels, ks=(1,))["recall@1"]
 

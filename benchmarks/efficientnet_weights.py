@@ -17,8 +17,10 @@ from measure import facts, write
 from torch import Tensor, nn
 
 from adaptive_memory_bank.lab.data import RetrievalData, eval_transform, load_dataset
+from adaptive_memory_bank.lab.data.transforms import Normalization
 from adaptive_memory_bank.lab.models.encoder import backbone_normalization, build_encoder
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
+from adaptive_memory_bank.lab.runs.config import make_config
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.scores import embed_part
 from adaptive_memory_bank.metrics import retrieval_metrics
 
@@ -46,7 +48,7 @@ def frozen_scores(weights: str | None, data: RetrievalData, image_size: int) -> 
     """Metrics of the backbone's features, not trained any further, on the test species."""
     config = make_config(RetrievalConfig, model=MODEL, weights=weights)
     backbone: nn.Module = build_encoder(config, gray=False, image_size=image_size).backbone.eval()
-    transform = eval_transform(data, image_size, normalization=backbone_normalization(config))
+    transform = eval_transform(data, image_size, normalization=Normalization(*backbone_normalization(config)))
     rows = embed_part(backbone, data.query, transform, batch_size=128, device=torch.device("cpu"))
     return retrieval_metrics(rows, data.query.labels, ks=data.ks)
 

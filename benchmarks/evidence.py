@@ -1,4 +1,4 @@
-"""Gathers a comparison's folder of runs into `results/<name>.json`, a table `<name>.md` and pictures.
+"""Gathers a comparison's folder of runs into `results/<name>.json`, a page `<name>.md` and pictures.
 
     python benchmarks/evidence.py RUNS [--name omniglot]
 
@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,97 +21,87 @@ import evidence_page
 import evidence_pictures
 import measure
 
-from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE, Condition, Section, read_comparison
-from adaptive_memory_bank.lab.compare.statistics import Difference, Spread
-from adaptive_memory_bank.lab.runs.metrics import STEP_TIME, TRAINING_TIME, columns_of
-from adaptive_memory_bank.lab.runs.results import Run, read_json_object
+from adaptive_memory_bank.lab.compare.comparison import Comparison, Condition, Section
+from adaptive_memory_bank.lab.compare.reading import read_comparison
+from adaptive_memory_bank.lab.compare.statistics import Difference, Spread, paired_difference
+from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
+from adaptive_memory_bank.lab.runs.metrics import COST, METRICS
+from adaptive_memory_bank.lab.runs.results import Run
 
-CURVES = (
-    "val/recall@1", "val/map@r", "val/knn", "val/knn_proj", "holdout/recall@1", "bank/staleness",
-    "bank/staleness_unadapted", "drift/mean", "drift/max", "train/loss_epoch",
-)  # fmt: skip
+KEPT_METRICS = [metric for metric in METRICS if {"table", "evidence"}.intersection(metric.shown)]
+KEPT_CURVES = {m.name for m in METRICS if "evidence" in m.shown or m.curve not in (None, COST)}
+KEPT_FACTS = ("task", "data", "adapter", "batch_size", "epochs", "chosen_on", "seconds_per_step", "seconds")
+KEPT_FACTS += ("train_seconds", "date")
 EARLY = 15  # the epoch at which the paper compares MoCo with and without XBN
 
 
-def gather(folder: Path, name: str) -> dict[str, Any]:
-    """Everything that the table and the pictures show, and every run by itself."""
-    comparison, plan = read_comparison([folder]), read_json_object(folder / PLAN_FILE)
-    order = {name: place for place, name in enumerate(plan.get("runs", {}))}
+def gather(comparison: Comparison, name: str, planned: Sequence[str]) -> dict[str, Any]:
+    """Everything that the page shows, and every run by itself, in the order of the plan."""
     complete = [run for run in comparison.runs if run.is_complete]
-    complete.sort(key=lambda run: order.get(run.folder.name, len(order)))
     if not complete:
-        raise ValueError(f"`{folder}` holds no complete run yet.")
+        raise ValueError(f"`{name}` holds no complete run yet.")
+    names = [*planned, *(run.folder.name for run in complete)]
+    complete.sort(key=lambda run: names.index(run.folder.name))
     return {
         "name": name,
         "title": comparison.title,
         "command": comparison.command,
         "complete": len(complete),
-        "planned": len(plan.get("runs", complete)),
+        "planned": len(planned or complete),
         "failed": sorted(run.folder.name for run in comparison.runs if run.status == "failed"),
         "seeds": sorted({run.seed for run in complete}),
-        "epochs": sorted({run.details["epochs"] for run in complete}),
-        "versions": complete[0].details.get("versions"),
-        "machine": complete[0].details.get("machine"),
+        "epochs": sorted({run.result.epochs for run in complete}),
+        "versions": complete[0].result.versions,
+        "machine": complete[0].result.machine,
         "tables": [_table(section, at) for section in comparison.sections for at in section.conditions],
         "runs": [_run(run) for run in complete],
     }
 
 
 def _run(run: Run) -> dict[str, Any]:
-    details, curves = run.details, run.history()
+    curves = run.history().items()
+    chosen = {"chosen_epoch": run.result.best_epoch, "chosen": _rounded(run.best)} if _is_chosen(run) else {}
     return {
         "run": run.folder.name,
-        "task": run.task,
-        "data": run.data,
         "setting": run.setting,
         "variant": run.name,
-        "adapter": run.adapter,
-        "batch_size": details.get("batch_size"),
         "memory": run.memory,
-        "memory_rows": details.get("memory_size"),
+        "memory_rows": run.result.memory_size,
         "seed": run.seed,
-        "epochs": details.get("epochs"),
+        **{name: getattr(run.result, name) for name in KEPT_FACTS},
         "last": _rounded(run.metrics),
-        "chosen_on": details.get("chosen_on"),
-        **({"chosen_epoch": details.get("best_epoch"), "chosen": _rounded(run.best)} if _is_chosen(run) else {}),
-        "seconds_per_step": details.get("seconds_per_step"),
-        "seconds": details.get("seconds"),
-        "train_seconds": details.get("train_seconds"),
-        "date": details.get("date"),
-        "curves": {key: _rounded(curves[key]) for key in CURVES if key in curves},
+        **chosen,
+        "curves": {name: _rounded(curve) for name, curve in curves if name in KEPT_CURVES},
     }
 
 
 def _is_chosen(run: Run) -> bool:
-    return run.details.get("chosen_on") == "validation"
+    return run.result.chosen_on == "validation"
 
 
 def _rounded(values: Any) -> dict[Any, float]:
     return {key: round(value, 6) for key, value in values.items()}
 
 
-def picks_of(section: Section) -> tuple[str, ...]:
-    """Which epochs' values may be shown: the chosen one only where no test image had a say in it."""
-    return ("chosen", "last") if all(_is_chosen(run) for run in section.runs if run.is_complete) else ("last",)
-
-
 def _table(section: Section, at: Condition) -> dict[str, Any]:
     names = [name for name in section.names if any(run.is_complete for run in section.of(name, at))]
-    picks = picks_of(section)
+    # The chosen epoch may be shown only where no test image had a say in it.
+    chosen = all(_is_chosen(run) for run in section.runs if run.is_complete)
+    picks = ("chosen", "last") if chosen else ("last",)
     differences = {pick: _differences(section, names, at=at, pick=pick) for pick in picks}
     return {
         "setting": section.title,
         "condition": section.describe(at),
         "batch_size": at.batch_size,
         "memory": at.memory,
-        "metric": section.column.key,
+        "metric": section.headline.name,
         "picks": picks,
         "reference": section.reference,
         "published": {name: section.published[name] for name in names if name in section.published},
         "rows": [
             {
                 "variant": name,
-                "seeds": len(section.values(name, section.column, at=at, pick="last")),
+                "seeds": len(section.values(name, section.headline, at=at, pick="last")),
                 "values": _values(section, name, at=at, picks=picks),
                 "difference": {pick: differences[pick][name] for pick in picks if name in differences[pick]},
             }
@@ -120,47 +111,32 @@ def _table(section: Section, at: Condition) -> dict[str, Any]:
 
 
 def _values(section: Section, name: str, *, at: Condition, picks: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Mean and standard deviation over seeds of every column, for every pick; and of what has no pick."""
-    found: dict[str, dict[str, Any]] = {}
-    for column in columns_of(section.task):
-        for pick in ("last",) if column in (STEP_TIME, TRAINING_TIME) or column.key.startswith("bank/") else picks:
-            _add(found, f"{pick} {column.key}", section.values(name, column, at=at, pick=pick).values())
-    runs = [run for run in section.of(name, at) if run.is_complete]
-    unadapted = [run.metrics[key] for run in runs if (key := "bank/staleness_unadapted") in run.metrics]
-    _add(found, "last bank/staleness_unadapted", unadapted)
+    """Mean and standard deviation over seeds of every metric, for every pick where it has one."""
+    found: dict[str, Iterable[float]] = {}
+    for metric in KEPT_METRICS:
+        for pick in picks if metric.is_score else ("last",):
+            found[f"{pick} {metric.name}"] = section.values(name, metric, at=at, pick=pick).values()
     if section.task == "moco":
-        curves = [run.history().get("val/knn", {}) for run in runs]
+        curves = [run.history().get("val/knn", {}) for run in section.of(name, at) if run.is_complete]
         early = [curve[EARLY - 1] for curve in curves if EARLY - 1 in curve and max(curve) >= EARLY]
-        _add(found, f"epoch {EARLY} val/knn", early)
-    return found
-
-
-def _add(found: dict[str, dict[str, Any]], key: str, values: Any) -> None:
-    spread = Spread.of(list(values))
-    if spread is not None:
-        found[key] = {"mean": spread.mean, "std": spread.std, "seeds": spread.count}
+        found[f"epoch {EARLY} val/knn"] = early
+    spreads = {key: Spread.of(list(values)) for key, values in found.items()}
+    return {key: {"mean": s.mean, "std": s.std, "seeds": s.count} for key, s in spreads.items() if s is not None}
 
 
 def _differences(section: Section, names: Sequence[str], *, at: Condition, pick: str) -> dict[str, dict[str, Any]]:
     """To plain memory, paired over seeds, with intervals that hold for all variants of the table together."""
-    reference = section.reference
-    if reference is None:
-        return {}
-    base = section.values(reference, section.column, at=at, pick=pick)
-    pairs: dict[str, tuple[float, ...]] = {}
-    for name in names:
-        ours = section.values(name, section.column, at=at, pick=pick)
-        shared = [seed for seed in ours if seed in base]
-        if shared and name != reference:
-            pairs[name] = tuple(ours[seed] - base[seed] for seed in shared)
-    return {name: _described(Difference(name, reference, values, len(pairs))) for name, values in pairs.items()}
+    others = [name for name in names if section.reference not in (None, name)]
+    pairs = [paired_difference(section, name, str(section.reference), at=at, pick=pick) for name in others]
+    known = [pair for pair in pairs if pair is not None]
+    return {pair.name: _described(replace(pair, comparisons=len(known))) for pair in known}
 
 
 def _described(difference: Difference) -> dict[str, Any]:
+    ends = {"low": difference.low, "high": difference.high}
     return {
         "mean": difference.mean,
-        "low": difference.low if math.isfinite(difference.low) else None,
-        "high": difference.high if math.isfinite(difference.high) else None,
+        **{name: end if math.isfinite(end) else None for name, end in ends.items()},
         "seeds": difference.seeds,
         "comparisons": difference.comparisons,
         "beyond_noise": difference.is_beyond_noise,
@@ -176,14 +152,13 @@ def to_json(content: dict[str, Any]) -> str:
 
 def write(folder: Path, name: str, results: Path) -> list[Path]:
     """Write all files of a comparison and return their paths."""
-    content = gather(folder, name)
+    comparison = read_comparison([folder])
+    content = gather(comparison, name, list(read_json_object(folder / RunFolder.PLAN).get("runs", {})))
     results.mkdir(parents=True, exist_ok=True)
-    path = results / f"{name}.json"
+    path, page = results / f"{name}.json", results / f"{name}.md"
     path.write_text(to_json(content), encoding="utf-8")
-    content = json.loads(path.read_text(encoding="utf-8"))  # what later readers have
-    pictures = evidence_pictures.draw(content, results)
-    page = results / f"{name}.md"
-    page.write_text(evidence_page.render(content, [picture.name for picture in pictures]), encoding="utf-8")
+    pictures = evidence_pictures.draw(comparison, name, results)
+    page.write_text(evidence_page.render(measure.read(name, results)), encoding="utf-8")  # as later readers have it
     return [path, page, *pictures]
 
 

@@ -1,37 +1,33 @@
-"""The table of a comparison, in Markdown, from its JSON alone."""
+"""The page of a comparison, in Markdown, from its JSON alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS
+import markers
+import measure
 
-# Not the time of a step: two trainings at a time share a machine; speed is measured by itself.
-TITLES = {
-    "val/recall@1": "Recall@1 %",
-    "val/map@r": "MAP@R %",
-    "val/knn": "kNN %",
-    "val/knn_proj": "kNN (proj.) %",
-    "bank/staleness": "staleness",
-    "bank/staleness_unadapted": "not realigned",
-}
+from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS, Spread
+from adaptive_memory_bank.lab.compare.table import show_spread
+from adaptive_memory_bank.lab.runs.metrics import BY_NAME, shown_in
+
 PICKS = {"chosen": "chosen epoch", "last": "last epoch"}
-SCALES = {"bank/staleness": (1.0, 3), "bank/staleness_unadapted": (1.0, 3)}
-PERCENT = (100.0, 1)
 
 
-def render(content: dict[str, Any], pictures: list[str]) -> str:
+def render(content: dict[str, Any]) -> str:
     """The whole page."""
     state = f"{content['complete']} of {content['planned']} runs are complete"
     failed = f"; failed: {', '.join(content['failed'])}" if content["failed"] else ""
     seeds, epochs = (", ".join(map(str, content[key])) for key in ("seeds", "epochs"))
+    kept = {name for run in content["runs"] for name in run["curves"]}
+    pictures = [content["name"], *([f"{content['name']}_staleness"] if "bank/staleness" in kept else [])]
     parts = [
         f"# {content['title']}",
         f"{state}{failed}. Seeds {seeds}; epochs: {epochs}. {explanation(content)}",
         *(markdown_table(table) for table in content["tables"] if table["rows"]),
-        *(f"![{picture.removesuffix('.svg')}]({picture})" for picture in pictures),
+        *(f"![{picture}]({picture}.svg)" for picture in pictures),
         f"```\n{content['command']}\npython benchmarks/evidence.py RUNS --name {content['name']}\n```",
-        f"{content['machine']}; {', '.join(f'{name} {number}' for name, number in content['versions'].items())}.",
+        f"{content['machine']}; {measure.listed(content['versions'])}.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -55,18 +51,19 @@ def explanation(content: dict[str, Any]) -> str:
 
 def markdown_table(table: dict[str, Any]) -> str:
     """One condition."""
-    keys = list(dict.fromkeys(key for row in table["rows"] for key in row["values"]))
-    order = list(TITLES)
-    keys = sorted((key for key in keys if key.split(" ")[-1] in order), key=lambda key: order.index(key.split(" ")[-1]))
+    # Not the time of a step: two trainings at a time share a machine; speed is measured by itself.
+    order = [metric.name for metric in shown_in("evidence")]
+    found = dict.fromkeys(key for row in table["rows"] for key in row["values"] if key.split(" ")[-1] in order)
+    keys = sorted(found, key=lambda key: order.index(key.split(" ")[-1]))
     heads = ["", *map(heading, keys), *(f"to plain ({PICKS[pick]})" for pick in table["picks"])]
     heads += ["published %"] * bool(table["published"]) + ["seeds"]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    rows = []
     for row in table["rows"]:
         cells = [row["variant"], *(show(row["values"].get(key), key) for key in keys)]
         cells += [show_difference(row["difference"].get(pick)) for pick in table["picks"]]
         cells += [str(table["published"].get(row["variant"], "-"))] * bool(table["published"])
-        lines.append("| " + " | ".join([*cells, str(row["seeds"])]) + " |")
-    return "\n".join([f"## {table['setting']}: {table['condition']}", "", *lines])
+        rows.append([*cells, str(row["seeds"])])
+    return f"## {table['setting']}: {table['condition']}\n\n{markers.table(heads, rows)}"
 
 
 def heading(key: str) -> str:
@@ -76,17 +73,14 @@ def heading(key: str) -> str:
         >>> heading("chosen val/recall@1"), heading("last bank/staleness")
         ('Recall@1 % (chosen epoch)', 'staleness')
     """
-    pick, _, metric = key.rpartition(" ")
-    return TITLES[metric] + ("" if metric in SCALES else f" ({PICKS.get(pick, pick)})")
+    pick, _, name = key.rpartition(" ")
+    return BY_NAME[name].heading + (f" ({PICKS.get(pick, pick)})" if BY_NAME[name].is_score else "")
 
 
 def show(value: dict[str, Any] | None, key: str) -> str:
     """Mean ± standard deviation."""
-    if value is None:
-        return "-"
-    scale, digits = SCALES.get(key.rpartition(" ")[2], PERCENT)
-    mean = f"{scale * value['mean']:.{digits}f}"
-    return mean if value["std"] is None else f"{mean} ± {scale * value['std']:.{digits}f}"
+    spread = None if value is None else Spread(value["mean"], value["std"], value.get("seeds", 1))
+    return show_spread(spread, BY_NAME[key.rpartition(" ")[2]])
 
 
 def show_difference(value: dict[str, Any] | None) -> str:

@@ -1,24 +1,19 @@
-"""Fills the tables of results in the project's README from `results/*.json`.
-
-    python benchmarks/headline.py
-
-A test fails where README and file disagree.
-"""
+"""The tables of results in the project's README, from `results/*.json`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from evidence_page import TITLES, show, show_difference
-from markers import Fill, fill_page, table
-from pages import read
+from evidence_page import show, show_difference
+from markers import Fill, table
+from measure import read
 
-README = Path(__file__).parents[1] / "README.md"
+from adaptive_memory_bank.lab.runs.metrics import BY_NAME
+from adaptive_memory_bank.lab.runs.variants import COMPARED
+
 SOURCE = "omniglot"
 OTHERS = ("omniglot_full_memory", "cifar_moco")
-OTHER_ADAPTERS = ("none", "identity", "xbn", "auto")
 
 
 def headline() -> str:
@@ -40,14 +35,10 @@ def render(found: dict[str, Any]) -> str:
 
 
 def _cells(here: dict[str, Any], name: str) -> list[str]:
-    row = next((row for row in here["rows"] if row["variant"] == name), None)
-    if row is None:
-        return ["-", "-", "-"]
-    pick = here["picks"][0]
-    recall, staleness = f"{pick} {here['metric']}", "last bank/staleness"
-    values = row["values"]
-    cells = [show(values.get(recall), recall), show_difference(row["difference"].get(pick))]
-    return [*cells, show(values.get(staleness), staleness)]
+    row = next((row for row in here["rows"] if row["variant"] == name), {"values": {}, "difference": {}})
+    pick, values = here["picks"][0], row["values"]
+    recall, staleness = (show(values.get(key), key) for key in (f"{pick} {here['metric']}", "last bank/staleness"))
+    return [recall, show_difference(row["difference"].get(pick)), staleness]
 
 
 def caption(found: dict[str, Any], tables: Sequence[dict[str, Any]]) -> str:
@@ -65,16 +56,16 @@ def caption(found: dict[str, Any], tables: Sequence[dict[str, Any]]) -> str:
 def others() -> str:
     """One line for each condition of the comparisons beside the headline's; nothing where none was run."""
     lines = [_line(found, here) for found in map(read, OTHERS) if found is not None for here in found["tables"]]
-    return table(["", *(f"`{name}`" for name in OTHER_ADAPTERS)], lines) if lines else ""
+    return table(["", *(f"`{name}`" for name in COMPARED)], lines) if lines else ""
 
 
 def _line(found: dict[str, Any], here: dict[str, Any]) -> list[str]:
     pick = here["picks"][0]
     key = f"{pick} {here['metric']}"
     rows = {row["variant"]: row for row in here["rows"]}
-    cells = [_score(rows[name], key, pick) if name in rows else "-" for name in OTHER_ADAPTERS]
+    cells = [_score(rows[name], key, pick) if name in rows else "-" for name in COMPARED]
     where = f"[{here['setting']}](benchmarks/results/{found['name']}.md), {here['condition']}"
-    return [f"{where}, {len(found['seeds'])} seeds: {TITLES[here['metric']]}", *cells]
+    return [f"{where}, {len(found['seeds'])} seeds: {BY_NAME[here['metric']].heading}", *cells]
 
 
 def _score(row: dict[str, Any], key: str, pick: str) -> str:
@@ -83,12 +74,3 @@ def _score(row: dict[str, Any], key: str, pick: str) -> str:
 
 
 PARTS: dict[str, Fill] = {"headline": headline, "others": others}
-
-
-def main() -> None:
-    fill_page(README, PARTS)
-    print(README)
-
-
-if __name__ == "__main__":
-    main()

@@ -47,6 +47,17 @@ def facts(*packages: str) -> dict[str, Any]:
     }
 
 
+def read(name: str, results: Path = RESULTS) -> Any:
+    """Read ``results/<name>.json``; None where there is none."""
+    path = results / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def listed(versions: dict[str, str]) -> str:
+    """Versions in a row."""
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
+
+
 def write(name: str, content: dict[str, Any]) -> Path:
     """Write ``results/<name>.json``."""
     RESULTS.mkdir(exist_ok=True)

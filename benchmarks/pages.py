@@ -1,4 +1,4 @@
-"""Fills `benchmarks/README.md` and `benchmarks/paper/README.md` from the files in `results/`.
+"""Fills the project's README, that of the benchmarks and that of the paper from the files in `results/`.
 
     python benchmarks/pages.py
 
@@ -7,25 +7,20 @@ Run it after a benchmark; a test fails where page and files disagree.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import headline
 import yaml
 from evidence_page import show
 from markers import Fill, fill_page, table
-from measure import RESULTS
+from measure import RESULTS, listed, read
 
 HERE = Path(__file__).parent
 PAPER = HERE / "paper"
 NOT_RUN = "not run"
-
-
-def read(name: str, results: Path = RESULTS) -> dict[str, Any] | None:
-    """The file of a benchmark; None where it was not run."""
-    path = results / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def times(ratio: float) -> str:
@@ -33,73 +28,66 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
 
 
+def columns(rows: Iterable[Mapping[str, Any]], cells: Mapping[str, str]) -> str:
+    """A table with a column for every heading, whose cells are formatted from the rows."""
+    return table(list(cells), [[cell.format(**row) for cell in cells.values()] for row in rows])
+
+
 def adaptation_cost(found: dict[str, Any]) -> str:
-    rows = [
-        [
-            str(row["dim"]),
-            f"{row['size']:,}",
-            f"{row['lazy_median_ms']:.2f}",
-            f"{row['literal_median_ms']:.2f}",
-            times(row["speed_up"]),
-            f"{row['bytes_over_rows_and_labels']:.3f}",
-        ]
-        for row in found["rows"]
-    ]
-    heads = ["dim", "rows", "our step, ms", "literal formula, ms", "times faster", "bytes / (rows + labels)"]
+    cells = {
+        "dim": "{dim}",
+        "rows": "{size:,}",
+        "our step, ms": "{lazy_median_ms:.2f}",
+        "literal formula, ms": "{literal_median_ms:.2f}",
+        "times faster": "{faster}",
+        "bytes / (rows + labels)": "{bytes_over_rows_and_labels:.3f}",
+    }
+    rows = [{**row, "faster": times(row["speed_up"])} for row in found["rows"]]
     ratios = [f"- {name}: {times(ratio)}" for name, ratio in found["ratios"].items()]
-    return "\n".join([table(heads, rows), "", *ratios])
+    return "\n".join([columns(rows, cells), "", *ratios])
 
 
 def loss_step(found: dict[str, Any]) -> str:
+    cells = {
+        "case": "{case}",
+        "ours / theirs": "{ours} / {against}",
+        "of": "{what}",
+        "ratio": "{ratio:.3f}",
+        "aim": "<= {at_most:.3f}",
+        "reached": "{reached}",
+    }
+    reached = {True: "yes", False: "**no**"}
     rows = [
-        [
-            result["case"],
-            f"{row['ours']} / {row['against']}",
-            row["what"],
-            f"{row['ratio']:.3f}",
-            f"<= {row['at_most']:.3f}",
-            "yes" if row["met"] else "**no**",
-        ]
-        for result in found["results"]
-        for row in result["targets"]
+        {**row, "case": case["case"], "reached": reached[row["met"]]}
+        for case in found["results"]
+        for row in case["targets"]
     ]
-    return table(["case", "ours / theirs", "of", "ratio", "aim", "reached"], rows)
+    return columns(rows, cells)
 
 
 def queue_step(found: dict[str, Any]) -> str:
-    names = list(dict.fromkeys(name for case in found["cases"].values() for name in case))
-    rows = [
-        [case, f"{measured['original']['min_ms']:.1f}", *(f"{measured[name]['of_original']:.2f}" for name in names[1:])]
-        for case, measured in found["cases"].items()
-    ]
-    return table(["case", "original, ms", *(f"{name}, of it" for name in names[1:])], rows)
+    names = dict.fromkeys(name for case in found["cases"].values() for name in case if name != "original")
+    ratios = {f"{name}, of it": f"{{{name}[of_original]:.2f}}" for name in names}
+    rows = [{"case": case, **measured} for case, measured in found["cases"].items()]
+    return columns(rows, {"case": "{case}", "original, ms": "{original[min_ms]:.1f}", **ratios})
 
 
 def retrieval_eval(found: dict[str, Any]) -> str:
     rows = [
-        [name, f"{line['min_seconds']:.2f}", times(line["times_ours_min"]), times(line["times_ours_median"])]
+        {"name": name, **line, "least": times(line["times_ours_min"]), "median": times(line["times_ours_median"])}
         for name, line in found["contestants"].items()
     ]
-    memory, setting = found["memory"], found["setting"]
-    return "\n".join(
-        [
-            f"{setting['rows']:,} x {setting['dim']}, every row a query:",
-            "",
-            table(["", "min s", "x ours (min)", "x ours (median)"], rows),
-            "",
-            f"{memory['rows']:,} x {memory['dim']} takes {memory['seconds']:.1f} s and "
-            f"{memory['peak_gib_above_embeddings']:.2f} GiB above the embeddings.",
-        ]
-    )
+    cells = {"": "{name}", "min s": "{min_seconds:.2f}", "x ours (min)": "{least}", "x ours (median)": "{median}"}
+    size = "{rows:,} x {dim}, every row a query:".format(**found["setting"])
+    large = "{rows:,} x {dim} takes {seconds:.1f} s and {peak_gib_above_embeddings:.2f} GiB above the embeddings."
+    return "\n\n".join([size, columns(rows, cells), large.format(**found["memory"])])
 
 
 def trainer_overhead(found: dict[str, Any]) -> str:
-    rows = [
-        [run["adapter"], f"{run['cpu_ms']['step']:.1f}"]
-        + [f"{100 * run['model_share'][clock]:.0f} %" for clock in ("cpu", "wall")]
-        for run in found["runs"]
-    ]
-    return table(["adapter", "step, CPU ms", "of which model (CPU time)", "of which model (wall time)"], rows)
+    cells = {"adapter": "{adapter}", "step, CPU ms": "{cpu_ms[step]:.1f}"}
+    cells |= {f"of which model ({name} time)": f"{{{name.lower()}:.0f}} %" for name in ("CPU", "wall")}
+    rows = [{**run, **{clock: 100 * share for clock, share in run["model_share"].items()}} for run in found["runs"]]
+    return columns(rows, cells)
 
 
 def tracking(found: dict[str, Any]) -> str:
@@ -118,12 +106,7 @@ def tracking(found: dict[str, Any]) -> str:
 
 
 SPEED = {
-    "loss_step": loss_step,
-    "queue_step": queue_step,
-    "adaptation_cost": adaptation_cost,
-    "retrieval_eval": retrieval_eval,
-    "trainer_overhead": trainer_overhead,
-    "tracking": tracking,
+    fill.__name__: fill for fill in (loss_step, queue_step, adaptation_cost, retrieval_eval, trainer_overhead, tracking)
 }
 
 
@@ -132,15 +115,14 @@ def speed(name: str) -> str:
     found = read(name)
     if found is None:
         return f"{NOT_RUN[0].upper()}{NOT_RUN[1:]} yet."
-    versions = ", ".join(f"{package} {number}" for package, number in found["versions"].items())
-    return f"{SPEED[name](found)}\n\n`{found['command']}`; {versions}."
+    return f"{SPEED[name](found)}\n\n`{found['command']}`; {listed(found['versions'])}."
 
 
 def comparisons() -> str:
     """Links to the comparisons whose results are here."""
     lines = []
     for path in sorted(RESULTS.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read(path.stem)
         if "tables" in found:
             state = f"{found['complete']} of {found['planned']} runs, {len(found['seeds'])} seeds"
             lines.append(f"- [{found['title']}](results/{path.stem}.md): {state}.")
@@ -176,6 +158,7 @@ def _measured(found: dict[str, Any] | None, setting: str, variant: str) -> str:
 
 
 PAGES: dict[Path, dict[str, Fill]] = {
+    HERE.parent / "README.md": headline.PARTS,
     HERE / "README.md": {**{name: partial(speed, name) for name in SPEED}, "comparisons": comparisons},
     PAPER / "README.md": {"paper": paper},
 }

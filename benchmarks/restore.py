@@ -1,4 +1,4 @@
-"""Puts the runs that `results/<name>.json` holds back into a folder, so that a comparison goes on from them elsewhere.
+"""Puts the runs that `results/<name>.json` holds back into a folder, so that a comparison can be continued elsewhere.
 
     python benchmarks/restore.py omniglot runs/omniglot     # then the command of the comparison again
 
@@ -10,49 +10,46 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import measure
 
-from adaptive_memory_bank.lab.runs.results import RESULT_FILE
+from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.runs.results import RunResult, write_result
 
 
 def restore(source: Path, folder: Path) -> list[Path]:
     """Write what is missing and return the folders of the runs it made; runs that are there stay as they are."""
     content = json.loads(source.read_text(encoding="utf-8"))
+    shared = {key: content[key] for key in ("versions", "machine")}
     made = []
     for run in content["runs"]:
         target = folder / run["run"]
         if not target.exists():
             target.mkdir(parents=True)
-            _write(target, run, {key: content[key] for key in ("versions", "machine")})
+            _write(RunFolder(target), run, shared)
             made.append(target)
     return made
 
 
-def _write(target: Path, run: dict[str, Any], shared: dict[str, Any]) -> None:
+def _write(folder: RunFolder, run: dict[str, Any], shared: dict[str, Any]) -> None:
     """`metrics.jsonl` with a line an epoch, then `result.json`, which says that the run is complete."""
-    kept = {key: run.get(key) for key in ("run", "task", "data", "adapter", "seed", "batch_size", "epochs", "date")}
-    result = {
-        **kept,
-        **shared,
-        "name": run["variant"],
-        "memory_size": run["memory_rows"],
-        "metrics": run["last"],
-        "best": run.get("chosen", {}),
-        "best_epoch": run.get("chosen_epoch"),
-        "chosen_on": run["chosen_on"],
-        "seconds_per_step": run["seconds_per_step"],
-        "seconds": run["seconds"],
-        "train_seconds": run.get("train_seconds"),  # evidence from before it was counted has none
-        "status": "complete",
-    }
-    with (target / "metrics.jsonl").open("w", encoding="utf-8") as file:
+    with folder.metrics_file.open("w", encoding="utf-8") as file:
         for epoch in range(run["epochs"]):
             values = {key: curve[str(epoch)] for key, curve in run["curves"].items() if str(epoch) in curve}
             file.write(json.dumps({"epoch": epoch, **values}) + "\n")
-    (target / RESULT_FILE).write_text(json.dumps(result, indent=2), encoding="utf-8")
+    result = RunResult(
+        **{field.name: run[field.name] for field in fields(RunResult) if field.name in run},
+        **shared,
+        name=run["variant"],
+        memory_size=run["memory_rows"],
+        metrics=run["last"],
+        best=run.get("chosen", {}),
+        best_epoch=run.get("chosen_epoch"),
+    )
+    write_result(folder, result)
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ import measure
 from torch import Tensor
 
 from adaptive_memory_bank import AXBN, EMA, XBN, Adapter, AdaptiveMemoryBank, AutoAXBN, Moments
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
-from adaptive_memory_bank.lab.training.retrieval.task import run
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.train import run
 
 QUARTERS = 4
 GAINS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8)

@@ -25,9 +25,10 @@ import pytorch_lightning as pl
 from measure import facts, write
 
 from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
-from adaptive_memory_bank.lab.training.retrieval import task as retrieval
-from adaptive_memory_bank.lab.training.watch.measurements import TrainingLog
+from adaptive_memory_bank.lab.runs.config import make_config
+from adaptive_memory_bank.lab.training import train
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 MODEL = ("forward", "loss", "backward", "optimiser")
 SECONDS: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # name -> wall, CPU
@@ -92,7 +93,7 @@ def measure(data: Path, adapter: str, epochs: int) -> dict[str, Any]:
     """One run: milliseconds per step of every part, and the model's share."""
     SECONDS.clear()
     with tempfile.TemporaryDirectory() as out:
-        retrieval.run(
+        train.run(
             make_config(
                 RetrievalConfig,
                 "small",

@@ -69,8 +69,8 @@ def _history(details: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def write_gallery() -> Callable[..., None]:
-    """Write a gallery with the given class names below a run."""
+def write_worst_queries() -> Callable[..., None]:
+    """Write worst queries with the given class names below a run."""
 
     def write(run: Path, names: tuple[str, ...] = ("a", "b"), count: int = 3) -> None:
         queries = [_query(names, index) for index in range(count)]

@@ -9,7 +9,8 @@ import torch
 
 import replicas
 from adaptive_memory_bank.lab.commands.compare import to_compare_config
-from adaptive_memory_bank.lab.commands.main import make_parser, normalized
+from adaptive_memory_bank.lab.commands.main import make_parser
+from adaptive_memory_bank.lab.commands.words import normalized
 from adaptive_memory_bank.lab.compare.config import CompareConfig
 
 

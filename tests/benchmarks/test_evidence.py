@@ -186,4 +186,4 @@ def test_a_folder_without_a_complete_run_says_so(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "result.json").write_text('{"status": "running", "adapter": "auto", "data": "x"}')
     with pytest.raises(ValueError, match="holds no complete run yet"):
-        evidence.gather(tmp_path, "x")
+        evidence.write(tmp_path, "x", tmp_path)

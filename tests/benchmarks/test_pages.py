@@ -2,7 +2,9 @@
 
 import json
 
+import evidence_page
 import markers
+import measure
 import pages
 import pytest
 
@@ -11,6 +13,15 @@ import pytest
 def test_page_and_files_agree(path):
     text = path.read_text()
     assert markers.filled(text, pages.PAGES[path]) == text, "run `python benchmarks/pages.py`"
+
+
+COMPARISONS = [path.stem for path in sorted(measure.RESULTS.glob("*.json")) if "tables" in measure.read(path.stem)]
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_the_page_of_a_comparison_is_that_of_its_json(name):
+    page = measure.RESULTS / f"{name}.md"
+    assert evidence_page.render(measure.read(name)) == page.read_text(encoding="utf-8")
 
 
 def test_a_changed_ratio_would_be_noticed(tmp_path, monkeypatch):

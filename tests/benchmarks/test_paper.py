@@ -8,11 +8,11 @@ import yaml
 
 import replicas
 from adaptive_memory_bank.lab.commands.main import main
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
 from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.table import tables
 from adaptive_memory_bank.lab.compare.worker import run_job
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 
 PAPER = Path(__file__).parents[2] / "benchmarks" / "paper"
 FILES = sorted(PAPER.glob("*.yaml"))

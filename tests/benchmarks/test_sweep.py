@@ -6,7 +6,8 @@ import pytest
 import yaml
 from wandb.sdk.launch.sweeps.utils import load_sweep_config
 
-from adaptive_memory_bank.lab.commands.main import make_parser, normalized
+from adaptive_memory_bank.lab.commands.main import make_parser
+from adaptive_memory_bank.lab.commands.words import normalized
 
 SWEEP = Path(__file__).parents[2] / "benchmarks" / "sweep.yaml"
 

@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
-from adaptive_memory_bank.lab.runs.config import MocoConfig, RetrievalConfig, RunConfig, make_config, save_config
-from written_runs import write_gallery, write_run  # noqa: F401  fixtures
+from adaptive_memory_bank.lab.runs.config import RunConfig, make_config, save_config
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+from written_runs import write_run, write_worst_queries  # noqa: F401  fixtures
 
 DRIVER = str(Path(__file__).with_name("training") / "driver.py")
 

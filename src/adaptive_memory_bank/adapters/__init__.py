@@ -1,6 +1,11 @@
-"""Adapters: filters over batch moments, and the names they go by."""
+"""Adapters: filters over batch moments, and the one catalogue of them.
+
+A new adapter is a file in this folder and an `Entry` in `CATALOGUE`; tables, charts and the command line follow.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from adaptive_memory_bank.adapters.auto_axbn import AutoAXBN
 from adaptive_memory_bank.adapters.axbn import AXBN
@@ -9,17 +14,50 @@ from adaptive_memory_bank.adapters.ema import EMA
 from adaptive_memory_bank.adapters.identity import Identity
 from adaptive_memory_bank.adapters.xbn import XBN
 
+
+@dataclass(frozen=True)
+class Entry:
+    """An adapter as others know it.
+
+    Args:
+        name: What Python and the command line call it.
+        adapter: Its class.
+        color: Of its curves, in every chart.
+        marker: Of its points, as Plotly names it.
+        aliases: Other names for it.
+    """
+
+    name: str
+    adapter: type[Adapter]
+    color: str
+    marker: str
+    aliases: tuple[str, ...] = ()
+
+
+# The order is that of tables and legends. The colours can be told apart with the usual colour deficiencies, too.
+CATALOGUE = (
+    Entry("identity", Identity, "#e0812c", "square", aliases=("xbm",)),
+    Entry("xbn", XBN, "#3d85e0", "diamond"),
+    Entry("ema", EMA, "#1ba98c", "triangle-up"),
+    Entry("axbn", AXBN, "#a46be0", "cross", aliases=("kalman",)),
+    Entry("auto", AutoAXBN, "#d8436b", "star"),
+)
 ADAPTERS: dict[str, type[Adapter]] = {
-    "identity": Identity,
-    "xbm": Identity,
-    "xbn": XBN,
-    "ema": EMA,
-    "axbn": AXBN,
-    "kalman": AXBN,
-    "auto": AutoAXBN,
+    name: entry.adapter for entry in CATALOGUE for name in (entry.name, *entry.aliases)
 }
 
-__all__ = ["ADAPTERS", "AXBN", "EMA", "XBN", "Adapter", "AutoAXBN", "Identity", "make_adapter"]
+__all__ = [
+    "ADAPTERS",
+    "AXBN",
+    "CATALOGUE",
+    "EMA",
+    "XBN",
+    "Adapter",
+    "AutoAXBN",
+    "Entry",
+    "Identity",
+    "make_adapter",
+]
 
 
 def make_adapter(adapter: Adapter | str, /, **hyper_parameters: float) -> Adapter:

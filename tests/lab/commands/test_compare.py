@@ -1,10 +1,12 @@
 import shlex
+from functools import partial
 
 import pytest
 import yaml
 
-from adaptive_memory_bank.lab.commands.compare import find_task, to_compare_config
-from adaptive_memory_bank.lab.commands.main import main, make_parser, normalized
+from adaptive_memory_bank.lab.commands.compare import to_compare_config
+from adaptive_memory_bank.lab.commands.main import main, make_parser
+from adaptive_memory_bank.lab.commands.words import find_value, normalized
 from adaptive_memory_bank.lab.compare.config import CompareConfig, Setting, Variant
 
 
@@ -52,6 +54,7 @@ def test_a_file_says_everything_the_command_line_can_and_more(tmp_path):
 def test_the_task_is_found_wherever_it_stands(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("task: moco\n")
+    find_task = partial(find_value, "task", default="retrieval")
     assert find_task(["compare", f"--config={path}"]) == "moco"
     assert find_task(["compare", "--config", str(path), "--task", "retrieval"]) == "retrieval"
     assert find_task(["compare", "--seeds", "1"]) == "retrieval"

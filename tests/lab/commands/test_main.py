@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import yaml
 
-from adaptive_memory_bank.lab.commands.main import COMMANDS, main, normalized
+from adaptive_memory_bank.lab.commands.main import COMMANDS, main
+from adaptive_memory_bank.lab.commands.words import normalized
 from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
-from adaptive_memory_bank.lab.runs.config import MocoConfig, RetrievalConfig
+from adaptive_memory_bank.lab.training.tasks import TASKS
 
 
 @pytest.fixture
@@ -22,20 +23,7 @@ def tiny(tmp_path):
     return ["--data", f"npz:{tmp_path / 't.npz'}", "--out", str(tmp_path / "runs"), "--wandb", "disabled"]
 
 
-# In a single epoch, a memory that starts after one would never be used.
-SHORT = [
-    "--batch-size",
-    "16",
-    "--epochs",
-    "1",
-    "--memory-start",
-    "0",
-    "--validation",
-    "0.2",
-    "--quiet",
-    "--threads",
-    "1",
-]
+SHORT = ["--batch-size=16", "--epochs=1", "--memory-start=0", "--validation=0.2", "--quiet", "--threads=1"]
 
 
 def test_train_evaluate_embed(tiny, tmp_path, capsys):
@@ -83,13 +71,12 @@ def test_print_config_shows_the_presets_values(capsys):
     assert (shown["model"], shown["epochs"], shown["preset"]) == ("resnet50", 7, "paper")
 
 
-@pytest.mark.parametrize("command", ["retrieval", "moco"])
+@pytest.mark.parametrize("command", TASKS)
 def test_every_option_is_documented(command, capsys):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    kind = {"retrieval": RetrievalConfig, "moco": MocoConfig}[command]
-    names = [field.name for field in dataclasses.fields(kind)]
+    names = [field.name for field in dataclasses.fields(TASKS[command].config)]
     assert [name for name in names if f"--{name} " not in text] == []
     # jsonargparse writes "(type: ...)" right after the option's name when there is no text for it
     undocumented = [name for name in names if f"--{name} {name.upper()} (type" in text]

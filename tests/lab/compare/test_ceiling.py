@@ -3,7 +3,7 @@
 import pytest
 
 from adaptive_memory_bank.lab.compare.ceiling import freshness_sentence, shares_of_the_way
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.verdict import verdict
 
 PLAIN = [0.70, 0.72, 0.71]

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_memory_bank.lab.compare.comparison import Condition, read_comparison, show_memory
-from adaptive_memory_bank.lab.runs.metrics import RECALL_1, STEP_TIME, TRAINING_TIME, columns_of
+from adaptive_memory_bank.lab.compare.comparison import Condition, headline_of, show_memory
+from adaptive_memory_bank.lab.compare.reading import read_comparison
+from adaptive_memory_bank.lab.runs.metrics import BY_NAME, RECALL_1
 
 
 def only_section(*folders: Path):
@@ -176,7 +177,7 @@ def test_tasks_are_sections_of_their_own(tmp_path, write_run):
     write_run(tmp_path, "xbn")
     write_run(tmp_path, "ema", task="moco", data="digits", score=0.9)
     sections = read_comparison([tmp_path]).sections
-    assert {(section.task, section.column.title) for section in sections} == {
+    assert {(section.task, section.headline.label) for section in sections} == {
         ("retrieval", "Recall@1"),
         ("moco", "kNN"),
     }
@@ -206,18 +207,21 @@ def test_step_time_is_read_from_either_name(tmp_path, write_run):
     write_run(tmp_path, "xbn", seconds_per_step=None, metrics={"time/step_ms": 7.0})
     write_run(tmp_path, "ema", seconds_per_step=0.02)
     section = only_section(tmp_path)
-    assert [section.values(name, STEP_TIME, at=section.conditions[0])[0] for name in section.names] == [7.0, 20.0]
+    assert [section.values(name, BY_NAME["time/step_ms"], at=section.conditions[0])[0] for name in section.names] == [
+        7.0,
+        20.0,
+    ]
 
 
 def test_training_time_is_that_of_all_steps_and_absent_where_nobody_counted(tmp_path, write_run):
     write_run(tmp_path, "xbn", train_seconds=41.7, seconds=60.0)
     write_run(tmp_path, "ema", train_seconds=None, seconds=60.0)
     section = only_section(tmp_path)
-    assert section.values("xbn", TRAINING_TIME, at=section.conditions[0]) == {0: 41.7}
-    assert section.values("ema", TRAINING_TIME, at=section.conditions[0]) == {}
-    assert TRAINING_TIME.show(41.7) == "42"
+    assert section.values("xbn", BY_NAME["train_seconds"], at=section.conditions[0]) == {0: 41.7}
+    assert section.values("ema", BY_NAME["train_seconds"], at=section.conditions[0]) == {}
+    assert BY_NAME["train_seconds"].show(41.7) == "42"
 
 
 def test_an_unknown_task_is_named():
     with pytest.raises(ValueError, match="`task` must be one of retrieval, moco, got 'x'"):
-        columns_of("x")
+        headline_of("x")

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
 from adaptive_memory_bank.lab.compare.config import CompareConfig, Setting, Variant
-from adaptive_memory_bank.lab.compare.plan import QUICK, plan_runs, write_plan
+from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
+from adaptive_memory_bank.lab.compare.reading import read_comparison
+from adaptive_memory_bank.lab.training.tasks import TASKS
 
 
 def test_the_default_is_four_adapters_on_glyphs_with_three_seeds():
@@ -12,7 +13,7 @@ def test_the_default_is_four_adapters_on_glyphs_with_three_seeds():
     assert [run.variant for run in runs] == 3 * ["none", "identity", "xbn", "auto"]
     assert [run.config.seed for run in runs] == 4 * [0] + 4 * [1] + 4 * [2]
     assert {run.config.data for run in runs} == {"glyphs"}
-    assert {run.config.epochs for run in runs} == {QUICK["retrieval"]["epochs"]}
+    assert {run.config.epochs for run in runs} == {TASKS["retrieval"].quick["epochs"]}
     assert {run.config.group for run in runs} == {"compare-runs"}
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
 from adaptive_memory_bank.lab.compare.config import CompareConfig, Variant
 from adaptive_memory_bank.lab.compare.plan import plan_runs
 from adaptive_memory_bank.lab.compare.pool import Pool
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.runner import compare
 from adaptive_memory_bank.lab.compare.table import summary
 from adaptive_memory_bank.lab.tracking.dashboard import make_workspace, spec_of
@@ -109,7 +109,7 @@ def test_every_panel_of_the_dashboard_shows_something_the_runs_sent_to_wandb(fin
     _, comparison, _ = finished
     run = next(run for run in comparison.runs if run.name == "xbn")
     sent = read_back(next((run.folder / "wandb").glob("offline-run-*")))
-    spec = spec_of(make_workspace(comparison, entity="e", project="p"))
+    spec = spec_of(make_workspace("t", comparison.runs, entity="e", project="p"))
     sections = spec["spec"]["section"]["panelBankConfig"]["sections"]
     shown = {name for section in sections for panel in section["panels"] for name in panel["config"].get("metrics", [])}
     assert [name for name in shown if f'"{name.removeprefix("summary_metrics.")}"' not in sent] == []
@@ -182,7 +182,7 @@ def test_stopped_or_killed_it_goes_on_where_it_was(tiny, tmp_path):
     process = start(epochs=2)
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE) == 130
-    assert "The same command goes on from here." in log.read_text()
+    assert "The same command resumes from here." in log.read_text()
     assert status_of(run) == "interrupted"
 
     process = start(epochs=epochs_in(run.folder)[-1] + 2)

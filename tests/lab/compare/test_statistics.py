@@ -3,7 +3,7 @@ import random
 import pytest
 from scipy import stats
 
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.statistics import Spread, half_width, paired_differences
 
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.table import render_table, summary, tables
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 from adaptive_memory_bank.lab.compare.comparison import Section
 from adaptive_memory_bank.lab.compare.verdict import verdict
-from adaptive_memory_bank.lab.runs.results import Run
+from adaptive_memory_bank.lab.runs.results import Run, RunResult
 
 ADAPTERS, OTHERS = ("xbn", "ema", "auto"), ("none", "none, batch 128")
 NAMES = (*OTHERS, "identity", *ADAPTERS, "fresh")
@@ -47,16 +47,15 @@ def section_of(scores: Scores) -> Section:
     ]
     # A variant without any score has failed, which is not the same as not being there.
     known = {run.name for run in runs}
-    runs += [replace(_run(name, 16, 0, 0), status="failed") for name in names if name not in known]
+    failed = [_run(name, 16, 0, 0) for name in names if name not in known]
+    runs += [replace(run, result=replace(run.result, status="failed")) for run in failed]
     return Section("t", "retrieval", tuple(runs), names, "identity" if "identity" in names else None)
 
 
 def _run(name: str, batch: int, seed: int, score: int) -> Run:
     adapter = "none" if name.startswith("none") else name
     metrics = {"val/recall@1": score / 1000}
-    return Run(
-        Path(name), "retrieval", "t", name, "t", seed, batch, None, "complete", metrics, {}, {"adapter": adapter}
-    )
+    return Run(Path(name), RunResult(data="t", adapter=adapter, metrics=metrics), name, "t", seed, batch, None)
 
 
 @dataclass(frozen=True)

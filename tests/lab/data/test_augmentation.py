@@ -9,7 +9,6 @@ from adaptive_memory_bank.lab.data import (
     eval_transform,
     load_dataset,
     train_transform,
-    view_transform,
 )
 from adaptive_memory_bank.lab.data.colour_view import ColourView
 from adaptive_memory_bank.lab.data.jitter import AffineJitter
@@ -41,7 +40,6 @@ def test_gray_sets_are_jittered():
     digits = load_dataset("digits")
     assert isinstance(train_transform(digits), AffineJitter)
     assert shape(digits, train_transform(digits)) == (2, 1, 8, 8)
-    assert shape(digits, view_transform(digits)) == (2, 2, 1, 8, 8)
     assert shape(digits, eval_transform(digits)) == (2, 1, 8, 8)
     assert shape(digits, train_transform(digits, 16)) == (2, 1, 16, 16)
 
@@ -49,20 +47,12 @@ def test_gray_sets_are_jittered():
 def test_small_colour_images_take_the_batched_views(small_colour):
     assert isinstance(train_transform(small_colour), ColourView)
     assert shape(small_colour, train_transform(small_colour)) == (2, 3, 32, 32)
-    assert shape(small_colour, view_transform(small_colour)) == (2, 2, 3, 32, 32)
     assert shape(small_colour, eval_transform(small_colour)) == (2, 3, 32, 32)
-
-
-def test_lightlys_own_views_on_request(small_colour):
-    transform = view_transform(small_colour, exact=True)
-    assert isinstance(transform, PerImage)
-    assert shape(small_colour, transform) == (2, 2, 3, 32, 32)
 
 
 def test_photographs_take_timms(photographs):
     assert isinstance(train_transform(photographs), PerImage)
     assert shape(photographs, train_transform(photographs)) == (2, 3, 224, 224)
-    assert shape(photographs, view_transform(photographs, 64)) == (2, 2, 3, 64, 64)
     assert shape(photographs, eval_transform(photographs, 64)) == (2, 3, 64, 64)
 
 

@@ -126,8 +126,6 @@ def test_data_knows_whether_classes_are_shared_and_resizes_all_parts():
     part = gray_part()
     even, odd = part.subset([0, 2, 4]), part.subset([1, 3, 5])
     data = RetrievalData("x", even, odd, odd, (1,), True, 8)
-    assert not data.shares_classes
-    assert RetrievalData("x", part, odd, None, (1,), True, 8).shares_classes
     small = data.resized(4)
     assert {p.images.shape for p in (small.train, small.query, small.gallery)} == {(3, 4, 4)}
     assert small.image_size == 4

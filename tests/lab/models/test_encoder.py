@@ -6,7 +6,7 @@ from torch import nn
 
 from adaptive_memory_bank.lab.models import encoder as models
 from adaptive_memory_bank.lab.models.encoder import EMBEDDING_NORMS, Encoder, MomentumBatchNorm, build_encoder
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 
 
 def test_conv4_is_a_timm_model():
@@ -90,41 +90,3 @@ def test_colours_are_normalised_as_the_weights_were_made():
     for (model, pretrained), expected in zip(asked, [half, imagenet, imagenet, imagenet], strict=True):
         assert models.backbone_normalization(RetrievalConfig(model=model, pretrained=pretrained)) == expected
     assert models.backbone_normalization(RetrievalConfig(model="tf_efficientnet_lite0", weights="w.pth")) == half
-
-
-def test_a_missing_weights_file_is_an_error():
-    with pytest.raises(ValueError, match=r"`weights` must be a file .* got '/nowhere/w.pth', which does not exist"):
-        models.check_weights_file("/nowhere/w.pth")
-
-
-def test_an_unknown_model_is_an_error_that_names_near_ones():
-    with pytest.raises(
-        ValueError, match=r"`model` must be `conv4` or a timm model .* got 'resnt50'. Did you mean resnet50"
-    ):
-        models.check_model("resnt50")
-
-
-def test_weights_that_cannot_be_downloaded_name_the_flags_to_use(monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody answers there
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(
-        ValueError, match=r"they are not in the cache .* Use `--weights FILE` .* or `--pretrained false`"
-    ):
-        models.check_weights_reachable("resnet50")
-
-
-def test_a_server_that_never_answers_does_not_hang(monkeypatch):
-    import socket
-
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        monkeypatch.setattr(models, "HUB_PATIENCE", 0.3)
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(ValueError, match="does not answer"):
-            models.check_weights_reachable("resnet50")
-
-
-def test_a_model_without_weights_says_so():
-    with pytest.raises(ValueError, match="timm has no pretrained weights for 'conv4'"):
-        models.check_weights_reachable("conv4")

@@ -2,18 +2,13 @@ import dataclasses
 
 import pytest
 
-from adaptive_memory_bank.lab.runs.config import (
-    PRESETS,
-    MocoConfig,
-    RetrievalConfig,
-    load_config,
-    make_config,
-    resumed_config,
-    save_config,
-)
-from adaptive_memory_bank.lab.training.option_checks import check_moco, check_retrieval, memory_rows
+from adaptive_memory_bank.lab.runs.config import load_config, make_config, resumed_config, save_config
+from adaptive_memory_bank.lab.training import train
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval import criteria
-from adaptive_memory_bank.lab.training.retrieval import task as retrieval
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.retrieval.task import memory_rows
+from adaptive_memory_bank.lab.training.tasks import TASKS, read_config
 
 
 def test_the_papers_protocol():
@@ -47,10 +42,12 @@ def test_lightlys_benchmark():
     assert config.same_image_negatives
 
 
-@pytest.mark.parametrize(("kind", "preset"), [(kind, preset) for kind in PRESETS for preset in PRESETS[kind]])
+@pytest.mark.parametrize(
+    ("kind", "preset"), [(task.config, preset) for task in TASKS.values() for preset in task.presets]
+)
 def test_presets_are_valid_and_survive_yaml(kind, preset, tmp_path):
     config = make_config(kind, preset)
-    (check_retrieval if kind is RetrievalConfig else check_moco)(config)
+    config.check()
     save_config(config, tmp_path / "config.yaml")
     assert load_config(kind, tmp_path / "config.yaml") == config
 
@@ -59,7 +56,7 @@ def test_an_unknown_preset_names_the_others():
     with pytest.raises(ValueError, match="`preset` must be one of small, photos, paper, got 'papier'"):
         make_config(RetrievalConfig, "papier")
     with pytest.raises(ValueError, match="`preset` must be one of small, paper, lightly, got 'x'"):
-        check_moco(MocoConfig(preset="x"))
+        MocoConfig(preset="x").check()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,7 @@ def test_an_unknown_preset_names_the_others():
 )
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        check_retrieval(make_config(RetrievalConfig, **options))
+        make_config(RetrievalConfig, **options).check()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +102,7 @@ def test_wrong_options_are_refused(options, message):
 )
 def test_wrong_moco_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        check_moco(make_config(MocoConfig, **options))
+        make_config(MocoConfig, **options).check()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +120,7 @@ def test_wrong_moco_options_are_refused(options, message):
 )
 def test_complaints_come_before_anything_is_written(options, message, retrieval_config, tmp_path):
     with pytest.raises(ValueError, match=message):
-        retrieval.run(retrieval_config(**options))
+        train.run(retrieval_config(**options))
     assert not (tmp_path / "runs").exists()
 
 
@@ -147,3 +144,26 @@ def test_a_config_of_another_task_is_refused(tmp_path):
     save_config(make_config(MocoConfig), tmp_path / "config.yaml")
     with pytest.raises(ValueError, match="does not fit `amb retrieval`: unknown option"):
         load_config(RetrievalConfig, tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_config_file_names_its_task(task, tmp_path):
+    config = make_config(TASKS[task].config, epochs=3)
+    save_config(config, tmp_path / "config.yaml")
+    assert f"task: {task}" in (tmp_path / "config.yaml").read_text().splitlines()
+    assert read_config(tmp_path / "config.yaml") == config
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_files_from_before_they_named_their_task_are_recognised(task, tmp_path):
+    config = make_config(TASKS[task].config, epochs=3)
+    save_config(config, tmp_path / "config.yaml")
+    lines = (tmp_path / "config.yaml").read_text().splitlines()
+    (tmp_path / "config.yaml").write_text("\n".join(line for line in lines if not line.startswith("task:")))
+    assert read_config(tmp_path / "config.yaml") == config
+
+
+def test_a_task_that_does_not_exist_is_refused(tmp_path):
+    (tmp_path / "config.yaml").write_text("task: tagging\nepochs: 3\n")
+    with pytest.raises(ValueError, match="`task` must be one of retrieval, moco, got 'tagging'"):
+        read_config(tmp_path / "config.yaml")

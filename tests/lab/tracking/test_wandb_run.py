@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from adaptive_memory_bank.lab.tracking import wandb_run as tracking
-from adaptive_memory_bank.lab.tracking.wandb_run import JsonlLogger, is_logged_in, start_wandb, wandb_mode
-from adaptive_memory_bank.lab.training.moco import task as moco
-from adaptive_memory_bank.lab.training.retrieval import task as retrieval
+from adaptive_memory_bank.lab.tracking.wandb_run import is_logged_in, start_wandb, wandb_mode
+from adaptive_memory_bank.lab.training import train
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 COMMON = {"train/loss", "train/lr", "train/loss_epoch", "drift/mean", "drift/max", "bank/staleness"}
@@ -30,32 +29,32 @@ def inspect(folder):
 @pytest.mark.parametrize("task", NAMES)
 def test_an_offline_run_has_every_name_and_no_secret(task, retrieval_config, moco_config, monkeypatch, tmp_path):
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
-    trainer, make = {"retrieval": (retrieval, retrieval_config), "moco": (moco, moco_config)}[task]
-    result = trainer.run(make(adapter="xbn", wandb="offline", run_name="run", tags=["mine"]))
+    make = {"retrieval": retrieval_config, "moco": moco_config}[task]
+    result = train.run(make(adapter="xbn", wandb="offline", run_name="run", tags=["mine"]))
     folder = tmp_path / "runs" / "run"
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert set().union(*lines) >= NAMES[task] | {"epoch", "step"}
-    assert set(result["metrics"]) >= NAMES[task]
+    assert set(result.metrics) >= NAMES[task]
     found = inspect(folder)
     assert [name for name in NAMES[task] if name not in found] == []
-    for expected in ("worst_queries", result["wandb_id"], f"-{task}", "mine", "adaptive-memory-bank"):
+    for expected in ("worst_queries", result.wandb_id, f"-{task}", "mine", "adaptive-memory-bank"):
         assert expected in found
     for path in folder.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
 def test_a_run_folder_holds_what_the_design_promises(retrieval_config, tmp_path):
-    result = retrieval.run(retrieval_config(adapter="xbn", run_name="run", name="XBN!"))
+    result = train.run(retrieval_config(adapter="xbn", run_name="run", name="XBN!"))
     folder = tmp_path / "runs" / "run"
     kept = {path.name for path in folder.iterdir()}
     assert kept >= {"config.yaml", "metrics.jsonl", "checkpoints", "result.json", "gallery.json"}
-    assert json.loads((folder / "result.json").read_text()) == result
-    assert json.loads((tmp_path / "runs" / "results.json").read_text()) == [result]
+    assert json.loads((folder / "result.json").read_text()) == result.to_json()
+    assert json.loads((tmp_path / "runs" / "results.json").read_text()) == [result.to_json()]
     promised = ["task", "data", "adapter", "seed", "batch_size", "memory_size", "epochs", "metrics", "best"]
     promised += ["seconds_per_step", "train_seconds", "status"]
-    assert [name for name in promised if name not in result] == []
-    assert (result["status"], result["name"], result["chosen_on"]) == ("complete", "XBN!", "validation")
-    assert result["memory_size"] == 76  # half of the 19 classes x 8 images that are not held out
+    assert [name for name in promised if name not in result.to_json()] == []
+    assert (result.status, result.name, result.chosen_on) == ("complete", "XBN!", "validation")
+    assert result.memory_size == 76  # half of the 19 classes x 8 images that are not held out
     gallery = json.loads((folder / "gallery.json").read_text())
     assert len(gallery["queries"]) == 12
     ranks = [query["first_match"] for query in gallery["queries"]]
@@ -66,18 +65,18 @@ def test_a_run_folder_holds_what_the_design_promises(retrieval_config, tmp_path)
 
 def test_several_runs_share_one_list(retrieval_config, tmp_path):
     for adapter in ("none", "identity"):
-        retrieval.run(retrieval_config(adapter=adapter, epochs=1))
+        train.run(retrieval_config(adapter=adapter, epochs=1))
     entries = json.loads((tmp_path / "runs" / "results.json").read_text())
     assert [entry["adapter"] for entry in entries] == ["none", "identity"]
-    again = retrieval.run(retrieval_config(adapter="none", epochs=1))
-    assert again["run"].endswith("-none-s0-2")
+    again = train.run(retrieval_config(adapter="none", epochs=1))
+    assert again.run.endswith("-none-s0-2")
 
 
 def test_a_run_name_is_not_used_twice(retrieval_config):
     config = retrieval_config(adapter="none", epochs=1, run_name="run")
-    retrieval.run(config)
-    with pytest.raises(ValueError, match=r"`run_name`: .*run holds a run already. Go on with it \(`--resume"):
-        retrieval.run(config)
+    train.run(config)
+    with pytest.raises(ValueError, match=r"`run_name`: .*run holds a run already. Continue it \(`--resume"):
+        train.run(config)
 
 
 def test_modes(monkeypatch, tmp_path):
@@ -101,16 +100,3 @@ def test_a_server_out_of_reach_means_offline_with_a_warning(monkeypatch, tmp_pat
     logger.log_metrics({"x": 1.0}, step=1)
     tracking.finish_wandb(logger, {"best/x": 1.0}, failed=False)
     assert len(list((tmp_path / "wandb").glob("offline-run-*-abc"))) == 1
-
-
-def test_lines_wait_until_flushed_and_can_be_rewound(tmp_path):
-    logger = JsonlLogger(tmp_path / "metrics.jsonl")
-    logger.log_metrics({"epoch": 0, "x": 1.0}, step=1)
-    assert not logger.path.exists()
-    position = logger.position()
-    logger.log_metrics({"epoch": 0, "x": float("nan")}, step=2)
-    logger.flush()
-    lines = [json.loads(line) for line in logger.path.read_text().splitlines()]
-    assert lines == [{"epoch": 0, "step": 1, "x": 1.0}, {"epoch": 0, "step": 2, "x": None}]
-    logger.rewind(position)
-    assert len(logger.path.read_text().splitlines()) == 1

@@ -24,7 +24,7 @@ def signalled(training_step: Callable[..., Any], number: int, step: int) -> Call
 
 if __name__ == "__main__":
     given = globals()
-    os.environ.pop("WANDB_SERVICE", None)  # of the process that runs the tests: it would outlive a kill and hold the run
+    os.environ.pop("WANDB_SERVICE", None)  # that of the tests would outlive a kill and hold the run
     multiprocessing.set_start_method("fork", force=True)  # or a fork server's child forks its workers from there
     TrainingModule.training_step = signalled(TrainingModule.training_step, given["number"], given["step"])
     sys.stdout = sys.stderr = open(given["output"], "w", buffering=1)  # noqa: SIM115  open until the process ends

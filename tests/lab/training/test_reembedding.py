@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from adaptive_memory_bank.lab.runs.checkpoints import random_state
+from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.moco import task as moco
 from adaptive_memory_bank.lab.training.reembedding import PastBatches, embed_again, sample_slots
 from adaptive_memory_bank.lab.training.retrieval import task as retrieval
@@ -42,10 +43,10 @@ def test_a_resting_encoder_makes_the_stored_rows_again(precision, retrieval_conf
         torch.testing.assert_close(all_again(module), module.bank.embeddings, rtol=0, atol=1e-5)
 
     seen = after_epochs(retrieval.RetrievalModule, look)
-    result = retrieval.run(retrieval_config(**RESTING, mine=False, precision=precision))
+    result = train.run(retrieval_config(**RESTING, mine=False, precision=precision))
     assert len(seen) == 2
-    assert result["metrics"]["bank/staleness"] < 1e-5
-    assert result["metrics"]["bank/staleness_unadapted"] < 1e-5
+    assert result.metrics["bank/staleness"] < 1e-5
+    assert result.metrics["bank/staleness_unadapted"] < 1e-5
 
 
 def test_eval_mode_would_call_fresh_rows_stale(retrieval_config, after_epochs):
@@ -58,7 +59,7 @@ def test_eval_mode_would_call_fresh_rows_stale(retrieval_config, after_epochs):
         return (rows - module.bank.embeddings).norm(dim=1).mean().item()
 
     seen = after_epochs(retrieval.RetrievalModule, look)
-    retrieval.run(retrieval_config(**RESTING, mine=False))
+    train.run(retrieval_config(**RESTING, mine=False))
     assert min(seen) > 0.05
 
 
@@ -72,7 +73,7 @@ def test_an_image_in_another_batch_has_another_row(retrieval_config, after_epoch
         return (half - module.embed_batch(past[number], number)[:8]).norm(dim=1).mean().item()
 
     seen = after_epochs(retrieval.RetrievalModule, look)
-    retrieval.run(retrieval_config(**RESTING, mine=False))
+    train.run(retrieval_config(**RESTING, mine=False))
     assert min(seen) > 0.01
 
 
@@ -82,8 +83,8 @@ def test_a_resting_key_encoder_makes_the_stored_keys_again(options, moco_config,
         torch.testing.assert_close(all_again(module), module.bank.embeddings, rtol=0, atol=1e-4)
 
     after_epochs(moco.MocoModule, look)
-    result = moco.run(moco_config(**RESTING, **options))
-    assert result["metrics"]["bank/staleness"] < 1e-4
+    result = train.run(moco_config(**RESTING, **options))
+    assert result.metrics["bank/staleness"] < 1e-4
 
 
 def test_groups_of_split_batch_norm_are_those_of_the_step(moco_config, after_epochs):
@@ -97,7 +98,7 @@ def test_groups_of_split_batch_norm_are_those_of_the_step(moco_config, after_epo
         return (first - other).norm(dim=1).mean().item()
 
     seen = after_epochs(moco.MocoModule, look)
-    moco.run(moco_config(**RESTING))
+    train.run(moco_config(**RESTING))
     assert min(seen) > 0.01
 
 
@@ -117,7 +118,7 @@ def test_buffers_and_generators_stay_as_they_are(retrieval_config, after_epochs)
             assert_same(before, state_of(module))
 
     seen = after_epochs(retrieval.RetrievalModule, look)
-    retrieval.run(retrieval_config(**RESTING, mine=False, epochs=1))
+    train.run(retrieval_config(**RESTING, mine=False, epochs=1))
     assert len(seen) == 1
 
 
@@ -128,7 +129,7 @@ def test_buffers_of_the_key_encoder_stay_as_they_are(moco_config, after_epochs):
         assert_same(before, state_of(module))
 
     seen = after_epochs(moco.MocoModule, look)
-    moco.run(moco_config(**RESTING, epochs=1))
+    train.run(moco_config(**RESTING, epochs=1))
     assert len(seen) == 1
 
 
@@ -142,7 +143,7 @@ def test_a_sample_has_whole_batches_of_all_ages(rows, batches, retrieval_config,
         return {latest - number: int((numbers == number).sum()) for number in numbers.unique().tolist()}
 
     seen = after_epochs(retrieval.RetrievalModule, look)
-    retrieval.run(retrieval_config(**RESTING, mine=False, epochs=1))
+    train.run(retrieval_config(**RESTING, mine=False, epochs=1))
     ages = {1: {2: 16}, 2: {1: 16, 3: 16}, 5: {0: 16, 1: 16, 2: 16, 3: 16, 4: 6}}
     assert seen == [ages[batches]]
 
@@ -168,7 +169,7 @@ def test_a_fresh_memory_holds_what_the_encoder_of_now_makes_of_its_images(loss, 
 
     monkeypatch.setattr(retrieval.RetrievalModule, "batch_loss", watched)
     options = {"adapter": "fresh", "fresh_every": 1, "memory": 70, "mine": False, "staleness_rows": 0}
-    retrieval.run(retrieval_config(**options, loss=loss))
+    train.run(retrieval_config(**options, loss=loss))
     assert len(checked) == 17
     assert max(checked) > 0.1  # the encoder moved: rows as they were stored are no longer right
 
@@ -184,6 +185,6 @@ def test_a_fresh_memory_is_embedded_again_every_few_steps_once_it_is_used(retrie
 
     monkeypatch.setattr(retrieval, "refresh", watched)
     config = retrieval_config(adapter="fresh", fresh_every=5, memory_start=0.45)
-    result = retrieval.run(config)
+    result = train.run(config)
     assert refreshed == [4, 9, 14]
-    assert 0 < result["metrics"]["bank/staleness"] < result["metrics"]["bank/staleness_unadapted"]
+    assert 0 < result.metrics["bank/staleness"] < result.metrics["bank/staleness_unadapted"]

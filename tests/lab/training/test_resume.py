@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from adaptive_memory_bank.lab.runs.checkpoints import LAST, PREVIOUS, read_checkpoint
-from adaptive_memory_bank.lab.runs.config import MocoConfig
-from adaptive_memory_bank.lab.training.moco import task as moco
-from adaptive_memory_bank.lab.training.retrieval import task as retrieval
+from adaptive_memory_bank.lab.training import train
 from exactly import assert_same
 
 # Steps per epoch: 9 of retrieval, 12 of MoCo. The memory starts, and is re-embedded, in the middle of epochs.
@@ -26,7 +24,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def run(config):
-    return (moco if isinstance(config, MocoConfig) else retrieval).run(config)
+    return train.run(config)
 
 
 def final_state(folder: Path) -> dict[str, Any]:
@@ -79,12 +77,12 @@ def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path,
     folder = tmp_path / "runs" / "run"
     before = read_checkpoint(folder / "checkpoints" / LAST)["callbacks"]["TrainingLog"]["train_seconds"]
     result = run(dataclasses.replace(asked, resume=str(folder)))
-    assert result["status"] == "complete"
-    assert result["train_seconds"] > before > 0  # those of both halves
+    assert result.status == "complete"
+    assert result.train_seconds > before > 0  # those of both halves
     assert_same(final_state(never_stopped), final_state(folder))
     assert metric_lines(folder) == metric_lines(never_stopped)
     halves = sorted(path.name.rsplit("-", 1)[1] for path in (folder / "wandb").glob("offline-run-*"))
-    assert halves == [result["wandb_id"]] * 2
+    assert halves == [result.wandb_id] * 2
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(amb, reference, metric_lines, tmp_path):
@@ -115,7 +113,7 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(amb, reference, met
 def test_a_complete_run_is_not_trained_again(reference):
     config, folder = reference("retrieval")
     before = (folder / "metrics.jsonl").read_bytes()
-    assert run(dataclasses.replace(config, resume=str(folder)))["status"] == "complete"
+    assert run(dataclasses.replace(config, resume=str(folder))).status == "complete"
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
@@ -138,7 +136,7 @@ def test_sources_of_another_number_of_processes_are_not_misread(name, amb, refer
             run(again)
     else:
         with pytest.warns(UserWarning, match="the run had 2 process.es. before, and now has 1"):
-            assert run(again)["status"] == "complete"
+            assert run(again).status == "complete"
 
 
 def test_resuming_what_is_no_run_is_refused(retrieval_config, tmp_path):

@@ -1,3 +1,5 @@
+import importlib
+
 import numpy as np
 import pytest
 import timm
@@ -5,15 +7,16 @@ import torch
 from PIL import Image
 
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization
-from adaptive_memory_bank.lab.training.moco import task as moco
-from adaptive_memory_bank.lab.training.retrieval import task as retrieval
+from adaptive_memory_bank.lab.training import scores as scores_module
+from adaptive_memory_bank.lab.training import train, trained_encoder
+from adaptive_memory_bank.lab.training.tasks import TASKS
 from adaptive_memory_bank.lab.training.trained_encoder import embed_run, evaluate_run, load_run
 from adaptive_memory_bank.metrics import retrieval_metrics
 
 
 @pytest.fixture
 def run(retrieval_config):
-    retrieval.run(retrieval_config(adapter="xbn", run_name="run"))
+    train.run(retrieval_config(adapter="xbn", run_name="run"))
     return f"{retrieval_config().out}/run"
 
 
@@ -49,12 +52,12 @@ def test_a_pretrained_backbone_scores_the_same_from_its_folder_to_the_last_digit
     torch.save(timm.create_model(model).state_dict(), tmp_path / "weights.pth")
     options = {"weights": str(tmp_path / "weights.pth"), "image_size": 32, "batch_size": 8, "augmentation": "crop"}
     config = retrieval_config(model=model, data=photographs, run_name="run", validation=0.0, epochs=1, **options)
-    result = retrieval.run(config)
+    result = train.run(config)
     (tmp_path / "weights.pth").unlink()  # the run holds all it needs
     saved = load_run(f"{config.out}/run")
     assert saved.normalization == Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     scores = evaluate_run(f"{config.out}/run")
-    assert scores == {name: value for name, value in result["metrics"].items() if name in scores}
+    assert scores == {name: value for name, value in result.metrics.items() if name in scores}
 
 
 def test_a_checkpoint_that_names_no_normalisation_used_imagenets(run):
@@ -78,12 +81,71 @@ def test_a_gray_encoder_refuses_colours(run, tmp_path):
         evaluate_run(run, f"npz:{tmp_path / 'rgb.npz'}")
 
 
-def test_moco_is_scored_by_neighbours(moco_config):
-    config = moco_config(run_name="run", epochs=1)
-    result = moco.run(config)
-    assert evaluate_run(f"{config.out}/run") == pytest.approx(
-        {name: result["metrics"][name] for name in ("val/knn", "val/knn_proj")}
+def write_array(path, *, colour):
+    """Noise of four classes that differ in brightness, 24 x 20: not the size they are trained at."""
+    random, shape = np.random.default_rng(0), (24, 24, 20, 3) if colour else (24, 24, 20)
+    labels = np.arange(24) % 4
+    level = labels.reshape(-1, *[1] * (len(shape) - 1))
+    images = {part: (random.integers(0, 120, shape) + 10 * level).astype(np.uint8) for part in ("train", "test")}
+    np.savez(
+        path,
+        train_images=images["train"],
+        train_labels=labels,
+        test_images=images["test"],
+        test_labels=labels + 4,
     )
+    return f"npz:{path}"
+
+
+def write_gray_files(root):
+    """Omniglot's tree, with characters of noise that are larger than they are trained at."""
+    random = np.random.default_rng(0)
+    for part in ("images_background", "images_evaluation"):
+        for character in range(4):
+            folder = root / "omniglot-py" / part / "Alphabet" / f"character{character:02d}"
+            folder.mkdir(parents=True)
+            for number in range(6):
+                pixels = random.integers(0, 200, (35, 30)) + 10 * character
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
+    return "omniglot"
+
+
+@pytest.fixture(params=["gray array", "colour array", "gray files", "colour files"])
+def source(request, photographs, tmp_path):
+    """Every kind of source, at another size than it is trained at."""
+    if request.param == "colour files":
+        return {"data": photographs}
+    if request.param == "gray files":
+        return {"data": write_gray_files(tmp_path / "root"), "data_root": str(tmp_path / "root")}
+    return {"data": write_array(tmp_path / "x.npz", colour=request.param == "colour array")}
+
+
+@pytest.mark.parametrize("task", ["retrieval", "moco"])
+def test_a_run_scores_the_same_from_its_folder_to_the_last_digit(task, source, retrieval_config, moco_config):
+    own = {"validation": 0.0, "augmentation": "crop"} if task == "retrieval" else {"memory": 8, "split_batch_norm": 2}
+    make = retrieval_config if task == "retrieval" else moco_config
+    config = make(**source, **own, run_name="run", image_size=16, batch_size=8, epochs=1, eval_batch_size=7)
+    result = train.run(config)
+    scores = evaluate_run(f"{config.out}/run")
+    assert scores == {name: value for name, value in result.metrics.items() if name.startswith("val/")}
+
+
+@pytest.mark.parametrize("task", ["retrieval", "moco"])
+def test_a_restored_encoder_makes_the_rows_of_the_trained_one(task, source, retrieval_config, moco_config, monkeypatch):
+    """Scores of few images are coarse: the rows behind them must be equal, too."""
+    seen, embed_part = [], scores_module.embed_part
+    module = importlib.import_module(TASKS[task].module)
+    for place in (module, trained_encoder):
+        monkeypatch.setattr(place, "embed_part", lambda *args, **kw: seen.append(embed_part(*args, **kw)) or seen[-1])
+    own = {"validation": 0.0, "augmentation": "crop"} if task == "retrieval" else {"memory": 8, "split_batch_norm": 2}
+    make = retrieval_config if task == "retrieval" else moco_config
+    config = make(**source, **own, run_name="run", image_size=16, batch_size=8, epochs=1, eval_batch_size=7)
+    train.run(config)
+    evaluate_run(f"{config.out}/run")
+    half = len(seen) // 2
+    assert half == (1 if task == "retrieval" else 2)
+    for trained, restored in zip(seen[:half], seen[half:], strict=True):
+        assert torch.equal(trained, restored)
 
 
 def test_a_run_without_checkpoint_says_so(run, tmp_path):

@@ -3,66 +3,49 @@
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
-import yaml
+import docstring_parser
 from jsonargparse import ArgumentParser
 
-from adaptive_memory_bank.lab.compare.config import ADAPTERS, SEEDS, CompareConfig, Setting, Variant
-from adaptive_memory_bank.lab.compare.plan import KINDS, OWN_FIELDS
+from adaptive_memory_bank.lab.commands.words import find_value
+from adaptive_memory_bank.lab.compare.config import CompareConfig, Setting, Variant
+from adaptive_memory_bank.lab.compare.plan import OWN_FIELDS
+from adaptive_memory_bank.lab.training.tasks import TASKS
 
-_LISTS: dict[str, tuple[type, list[Any], str]] = {
-    "adapters": (
-        str,
-        list(ADAPTERS),
-        "What to compare: none, identity (xbm), xbn, ema, axbn (kalman), auto; also fresh, a memory that is "
-        "re-embedded every few steps, for what perfect freshness would give (retrieval only).",
-    ),
-    "none_batch_sizes": (
-        int,
-        [],
-        "Also train without memory with these batch sizes, as rows of every table: why not simply a larger batch?",
-    ),
-    "seeds": (int, list(SEEDS), "Of the repetitions; every variant gets the same ones, so that they can be paired."),
-    "batch_sizes": (int, [], "Batch sizes of the grid; default: the trainer's own."),
-    "memories": (float, [], "Memory sizes of the grid, as shares of the training set or as rows."),
+# Lists of plain values are written as several words: `--seeds 0 1 2`.
+_LISTS = {
+    field.name: get_args(field.type)[0]
+    for field in fields(CompareConfig)
+    if get_origin(field.type) is list and not is_dataclass(get_args(field.type)[0])
 }
 _TAKEN = OWN_FIELDS | {field.name for field in fields(CompareConfig)} | {"adapter"}
 
 
-def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
-    """One option per field of `CompareConfig`; the trainer's own options follow and go to every run."""
+def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
+    """One option per field of `CompareConfig`; the task's own options follow and go to every run."""
+    parser.description = f"{parser.description} Options of the task that are not given have the defaults of its preset."
     parser.add_argument("--config", action="config", help="YAML file with any of these options.")
     parser.add_class_arguments(CompareConfig, skip=set(_LISTS))
-    for name, (kind, default, text) in _LISTS.items():
-        parser.add_argument(f"--{name}", type=kind, nargs="+", default=default, help=text)
-    task = find_task(arguments)
-    if task not in KINDS:
-        parser.error(f"`task` must be one of {', '.join(KINDS)}, got {task!r}.")
-    passed = parser.add_class_arguments(KINDS[task], skip=set(_TAKEN))
-    parser.set_defaults(dict.fromkeys(passed))  # what is not given stays with the trainer's preset
-
-
-def find_task(arguments: Sequence[str]) -> Any:
-    """The task asked for, on the command line or in a `--config` file, before anything is parsed."""
-    words = [part for word in arguments for part in word.split("=", 1)]
-    if "--task" in words[:-1]:
-        return words[words.index("--task") + 1]
-    if "--config" in words[:-1]:
-        path = Path(words[words.index("--config") + 1])
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return content.get("task", "retrieval") if isinstance(content, dict) else "retrieval"
-    return "retrieval"
+    help_texts = {param.arg_name: param.description for param in docstring_parser.parse(CompareConfig.__doc__).params}
+    for name, kind in _LISTS.items():
+        default = getattr(CompareConfig(), name)
+        parser.add_argument(f"--{name}", type=kind, nargs="+", default=default, help=help_texts[name])
+    task = find_value("task", words, default=CompareConfig.task)
+    if task not in TASKS:
+        parser.error(f"`task` must be one of {', '.join(TASKS)}, got {task!r}.")
+    passed = parser.add_class_arguments(TASKS[task].config, skip=set(_TAKEN))
+    parser.set_defaults(dict.fromkeys(passed))  # what is not given is left to the preset
 
 
 def to_compare_config(options: Any) -> CompareConfig:
-    """What was parsed, the trainer's options in their place."""
+    """What was parsed, the task's options where they belong."""
     values = {field.name: getattr(options, field.name) for field in fields(CompareConfig)}
     values["variants"] = [Variant(**variant.as_dict()) for variant in options.variants]
     values["settings"] = [Setting(**setting.as_dict()) for setting in options.settings]
-    names = (field.name for field in fields(KINDS[options.task]) if field.name not in _TAKEN)
+    names = (field.name for field in fields(TASKS[options.task].config) if field.name not in _TAKEN)
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return CompareConfig(**{**values, "options": {**values["options"], **given}})
 

@@ -6,7 +6,7 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 
-def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """Where to look."""
     parser.add_argument("--data_root", type=str | None, default=None, help="Folder with the datasets' files.")
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from adaptive_memory_bank.lab.commands.options import add_run_arguments
+from adaptive_memory_bank.lab.commands.evaluate import add_run_arguments
 
 
-def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """A run, a dataset, a checkpoint, a file."""
     add_run_arguments(parser)
     parser.add_argument("--out", type=str, required=True, help="The npz file to write.")

@@ -3,17 +3,25 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jsonargparse import ArgumentParser
 
-from adaptive_memory_bank.lab.commands.options import add_run_arguments
 
-
-def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """A run, a dataset, a checkpoint."""
     add_run_arguments(parser)
     parser.add_argument("--out", type=str | None, default=None, help="JSON file to write the scores to.")
+
+
+def add_run_arguments(parser: ArgumentParser) -> None:
+    """What `amb embed` takes as well: a run, a dataset, an epoch."""
+    parser.add_argument("run", type=str, help="Folder of a run.")
+    parser.add_argument("--data", type=str | None, default=None, help="Dataset; default: the run's own.")
+    parser.add_argument("--data_root", type=str | None, default=None, help="Folder with the dataset's files.")
+    parser.add_argument(
+        "--checkpoint", type=Literal["best", "last"], default="best", help="The chosen epoch or the last."
+    )
 
 
 def main(options: Any) -> int:

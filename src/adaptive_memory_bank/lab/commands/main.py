@@ -1,6 +1,6 @@
 """The command `amb`: parses, calls one function, prints.
 
-A command is a module with `add_arguments(parser, arguments)` and `main(options) -> exit code`; it is imported only when
+A command is a module with `add_arguments(parser, words)` and `main(options) -> exit code`; it is imported only when
 it is called, so `amb --help` stays quick.
 """
 
@@ -12,10 +12,13 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from adaptive_memory_bank.lab.commands.words import find_command, normalized
+from adaptive_memory_bank.lab.training.tasks import TASKS
+
 
 @dataclass(frozen=True)
 class Command:
-    """Where a command lives.
+    """A command and its module.
 
     Args:
         module: Its module, in this package.
@@ -31,11 +34,10 @@ class Command:
 
 
 COMMANDS = {
-    "compare": Command("compare", "Train every adapter under the same conditions and say which to use."),
-    "retrieval": Command("retrieval", "Train embeddings for retrieval with a memory bank."),
-    "moco": Command("moco", "Train features without labels (MoCo)."),
+    "compare": Command("compare", "Train several adapters under the same conditions and compare them."),
+    **{name: Command("train", str(task.config.__doc__).splitlines()[0]) for name, task in TASKS.items()},
     "evaluate": Command("evaluate", "Score a finished run on a dataset."),
-    "embed": Command("embed", "Export the embeddings of a dataset by a finished run."),
+    "embed": Command("embed", "Export the embeddings of a dataset, made by a finished run."),
     "datasets": Command("datasets", "List the datasets and how to get them."),
     "report": Command("report", "Rebuild report.html from folders of runs."),
     "dashboard": Command("dashboard", "Create a W&B workspace for folders of runs."),
@@ -43,15 +45,14 @@ COMMANDS = {
 }
 
 
-def make_parser(arguments: Sequence[str]) -> ArgumentParser:
+def make_parser(words: Sequence[str]) -> ArgumentParser:
     """The parser, with all options of the command that is called and the names of the others."""
     parser = ArgumentParser(prog="amb", description="Memory banks that follow the encoder: train, compare, look.")
     commands = parser.add_subcommands(dest="command", required=True)
-    called = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in COMMANDS.items():
         options = ArgumentParser(usage=f"amb {name} [options]", description=command.help)
-        if name == called:
-            command.load().add_arguments(options, arguments)
+        if name == find_command(words):
+            command.load().add_arguments(options, words)
         commands.add_subcommand(name, options, help=command.help)
     return parser
 
@@ -65,29 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(COMMANDS[options.command].load().main(options[options.command]))
     except KeyboardInterrupt:
         return 130
-    except (ValueError, ArithmeticError, OSError) as error:  # what users can mend; anything else is a bug to show
+    except (ValueError, ArithmeticError, OSError) as error:  # what users can fix; anything else is a bug, shown in full
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
 
-
-def normalized(arguments: Sequence[str]) -> list[str]:
-    """`--batch-size 3` means `--batch_size 3`, and a bare `--quiet` means `--quiet true`.
-
-    Example:
-        >>> normalized(["retrieval", "--batch-size", "3", "--quiet"])
-        ['retrieval', '--batch_size', '3', '--quiet=true']
-    """
-    words: list[str] = []
-    for word, following in zip(arguments, [*arguments[1:], "--"], strict=False):
-        name, equals, value = word.partition("=")
-        if name.startswith("--"):
-            name = "--" + name[2:].replace("-", "_")
-        bare = name in FLAGS and not equals and following.lower() not in ("true", "false", "yes", "no")
-        words.append(f"{name}=true" if bare else f"{name}{equals}{value}")
-    return words
-
-
-FLAGS = frozenset({"--quiet", "--download", "--pretrained", "--mine", "--shuffle", "--scale_lr", "--dry_run"})
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,9 +7,9 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 
-def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """Folders and a file."""
-    parser.add_argument("runs", type=str, nargs="+", help="Folders of runs (what `--out` named), or of single runs.")
+    parser.add_argument("runs", type=str, nargs="+", help="Folders that `--out` named, or folders of single runs.")
     parser.add_argument(
         "--out", type=str | None, default=None, help="File to write; default: report.html in the first folder."
     )
@@ -19,7 +19,7 @@ def main(options: Any) -> int:
     """Write the report and print the table."""
     import sys
 
-    from adaptive_memory_bank.lab.compare.comparison import read_comparison
+    from adaptive_memory_bank.lab.compare.reading import read_comparison
     from adaptive_memory_bank.lab.compare.report import write_report
     from adaptive_memory_bank.lab.compare.table import summary
 

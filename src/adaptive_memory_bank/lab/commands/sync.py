@@ -6,9 +6,9 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 
-def add_arguments(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """Folders, and where on W&B."""
-    parser.add_argument("runs", type=str, nargs="+", help="Folders of runs (what `--out` named), or of single runs.")
+    parser.add_argument("runs", type=str, nargs="+", help="Folders that `--out` named, or folders of single runs.")
     parser.add_argument("--entity", type=str | None, default=None, help="W&B team or user; default: that of the runs.")
     parser.add_argument("--project", type=str | None, default=None, help="W&B project; default: that of the runs.")
 

@@ -1,4 +1,4 @@
-"""What perfect freshness would give: does staleness limit this training, and how much of it do adapters undo?"""
+"""Judge: does staleness limit this training, and how much of the gain of a fresh memory do adapters reach?"""
 
 from statistics import fmean
 
@@ -53,8 +53,8 @@ def freshness_sentence(section: Section) -> str:
 
 
 def _judge(section: Section, gain: Difference) -> str:
-    column, seeds = section.column, f"{gain.seeds} seed{'s' * (gain.seeds != 1)}"
-    fresh, by = f"a memory kept fresh (`{gain.name}`)", column.show_difference(gain.mean)
+    metric, seeds = section.headline, f"{gain.seeds} seed{'s' * (gain.seeds != 1)}"
+    fresh, by = f"a memory kept fresh (`{gain.name}`)", metric.show_difference(gain.mean)
     if gain.seeds >= FEWEST_SEEDS and gain.is_zero:
         return (
             f"Staleness is not what limits this training: {fresh} scores exactly as plain memory does with each of the "
@@ -62,13 +62,13 @@ def _judge(section: Section, gain: Difference) -> str:
         )
     if not gain.is_judged:
         alike = "" if gain.seeds < FEWEST_SEEDS else " with the very same difference"
-        each = " and ".join(column.show_difference(value, unit=False) for value in gain.values)
+        each = " and ".join(metric.show_difference(value, unit=False) for value in gain.values)
         values = f" ({each})" if 1 < gain.seeds < FEWEST_SEEDS else ""
         return (
             f"Whether staleness limits this training, {seeds}{alike} cannot tell: {fresh} differs from plain memory by "
             f"{by}{values}."
         )
-    ends = f"95 % interval {column.show_difference(gain.low, unit=False)} to {column.show_difference(gain.high)}"
+    ends = f"95 % interval {metric.show_difference(gain.low, unit=False)} to {metric.show_difference(gain.high)}"
     if not gain.is_beyond_noise:
         return (
             f"Staleness is not what limits this training, as far as {seeds} can tell: {fresh} differs from plain "
@@ -94,7 +94,7 @@ def _shares(section: Section) -> str:
 
 
 def _exceptions(section: Section, gain: Difference) -> str:
-    """Over a grid: where the average and a single condition do not say the same."""
+    """Over a grid: where the average and a single condition disagree."""
     if len(section.conditions) < 2:
         return ""
     average = gain.is_beyond_noise and gain.mean > 0
@@ -116,7 +116,7 @@ def show_share(share: float) -> str:
 
 
 def listed(parts: list[str]) -> str:
-    """Join words as people do.
+    """Join words into a list for a sentence.
 
     Example:
         >>> listed(["a", "b", "c"]), listed(["a"])

@@ -1,24 +1,20 @@
-"""Runs sorted into what may be compared with what: settings, conditions, variants, seeds."""
+"""Judge: runs sorted into what may be compared with what: settings, conditions, variants, seeds."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from adaptive_memory_bank.lab.runs.metrics import RECALL_8, RECALL_10, Column, columns_of
-from adaptive_memory_bank.lab.runs.results import RESULT_FILE, RESULTS_FILE, Run, read_details, read_json_object
+from adaptive_memory_bank.lab.runs.metrics import BY_NAME, Metric, shown_in
+from adaptive_memory_bank.lab.runs.results import Run
+from adaptive_memory_bank.lab.runs.variants import FRESH, NONE, PLAIN_MEMORY
+from adaptive_memory_bank.lab.training.tasks import TASKS
 
-PLAN_FILE = "compare.json"
-PLAIN_MEMORY = ("identity", "xbm")
-FRESH = "fresh"
-"""The trainer's memory that is re-embedded every few steps: not an adapter, but what perfect freshness would give."""
 Pick = str
 """Which epoch's value is meant: `chosen` or `last`."""
 
 
 class Condition(NamedTuple):
-    """One point of the grid: everything in it is alike but the variant and the seed."""
+    """One point of the grid: its runs differ only in variant and seed."""
 
     batch_size: int | None
     memory: float | None
@@ -26,6 +22,13 @@ class Condition(NamedTuple):
     def __str__(self) -> str:
         parts = [f"batch {self.batch_size}"] if self.batch_size is not None else []
         return ", ".join(parts + ([f"memory {show_memory(self.memory)}"] if self.memory is not None else []))
+
+
+def headline_of(task: str) -> Metric:
+    """The metric that decides in a task."""
+    if task not in TASKS:
+        raise ValueError(f"`task` must be one of {', '.join(TASKS)}, got {task!r}.")
+    return BY_NAME[TASKS[task].headline]
 
 
 def show_memory(memory: float) -> str:
@@ -40,7 +43,7 @@ def show_memory(memory: float) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """The runs of one setting, and the questions asked of them.
+    """The runs of one setting, and what can be asked about them.
 
     Attributes:
         title: Name of the setting.
@@ -48,7 +51,7 @@ class Section:
         runs: Every run of the setting, failed ones too.
         names: Variants in the order of tables, ceilings last.
         reference: The variant that stands for plain memory; None where no run has it.
-        published: Values others have published for the first column, in percent, by variant.
+        published: Values others have published for the metric that decides, in percent, by variant.
     """
 
     title: str
@@ -59,20 +62,21 @@ class Section:
     published: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns for which some run has a value; Recall@8 stands in on sets that are not scored at 10."""
-        known = [c for c in columns_of(self.task) if any(c.chosen(run) is not None for run in self.runs)]
-        return tuple(column for column in known if column is not RECALL_8 or RECALL_10 not in known)
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics of its tables: those that some run has, but no replacement of one that is there."""
+        known = [m for m in shown_in("table") if any(m.chosen(run) is not None for run in self.runs)]
+        names = {metric.name for metric in known}
+        return tuple(metric for metric in known if metric.instead_of not in names)
 
     @property
-    def column(self) -> Column:
-        """The column that decides."""
-        return columns_of(self.task)[0]
+    def headline(self) -> Metric:
+        """The metric that decides."""
+        return headline_of(self.task)
 
     @property
     def without_memory(self) -> tuple[str, ...]:
         """The variants that train without memory."""
-        return self._with_adapter("none")
+        return self._with_adapter(NONE.name)
 
     @property
     def baseline(self) -> str | None:
@@ -84,7 +88,7 @@ class Section:
     @property
     def ceilings(self) -> tuple[str, ...]:
         """The variants whose memory is kept fresh at any cost; they stand apart."""
-        return self._with_adapter(FRESH)
+        return self._with_adapter(FRESH.name)
 
     @property
     def plain(self) -> str | None:
@@ -102,7 +106,7 @@ class Section:
         return tuple(name for name in self.names if all(run.adapter in adapters for run in self.of(name)))
 
     def _batch_sizes(self, names: Iterable[str]) -> set[Any]:
-        return {run.details.get("batch_size") for name in names for run in self.of(name)}
+        return {run.result.batch_size for name in names for run in self.of(name)}
 
     @property
     def conditions(self) -> list[Condition]:
@@ -124,7 +128,7 @@ class Section:
     def describe(self, at: Condition) -> str:
         """Name a condition with what all its runs share, also where the grid does not vary it."""
         runs = [run for name in self.names for run in self.of(name, at)]
-        with_memory = [run for run in runs if run.adapter != "none"]
+        with_memory = [run for run in runs if run.adapter != NONE.name]
         batch = _shared(with_memory or runs, "batch_size") if at.batch_size is None else None
         memory = _shared(with_memory, "memory_size") if at.memory is None else None
         epochs = _shared(runs, "epochs")
@@ -137,7 +141,7 @@ class Section:
         return ", ".join(part for part in parts if part)
 
     def of(self, name: str, at: Condition | None = None) -> list[Run]:
-        """List the runs of a variant, at one condition or at all."""
+        """List the runs of a variant, at one condition or at all of them."""
         runs = [run for run in self.runs if run.name == name]
         if at is not None:
             runs = [run for run in runs if run.batch_size in (None, at.batch_size) and run.memory in (None, at.memory)]
@@ -145,21 +149,21 @@ class Section:
 
     def memory_start(self, at: Condition) -> float | None:
         """Epochs before the memory is used, where all runs of a condition share them; None where it is used at once."""
-        runs = [run for name in self.names for run in self.of(name, at) if run.adapter != "none" and run.is_complete]
+        runs = [run for name in self.names for run in self.of(name, at) if run.adapter != NONE.name and run.is_complete]
         configs = [run.config() for run in runs]
         starts = {config.get("warmup_epochs", 0) + config.get("memory_start", 0) for config in configs}
         return (starts.pop() or None) if len(starts) == 1 else None
 
-    def values(self, name: str, column: Column, *, at: Condition, pick: Pick = "chosen") -> dict[int, float]:
+    def values(self, name: str, metric: Metric, *, at: Condition, pick: Pick = "chosen") -> dict[int, float]:
         """Values of a variant's complete runs by seed."""
-        read = column.chosen if pick == "chosen" else column.last
+        read = metric.chosen if pick == "chosen" else metric.last
         found = {run.seed: read(run) for run in self.of(name, at) if run.is_complete}
         return {seed: value for seed, value in sorted(found.items()) if value is not None}
 
 
 def _shared(runs: Iterable[Run], key: str) -> Any:
     """The value that all runs have, or None."""
-    values = {run.details.get(key) for run in runs}
+    values = {getattr(run.result, key) for run in runs}
     return values.pop() if len(values) == 1 else None
 
 
@@ -175,124 +179,3 @@ class Comparison:
     def runs(self) -> list[Run]:
         """Every run, section by section."""
         return [run for section in self.sections for run in section.runs]
-
-
-@dataclass(frozen=True)
-class _Folder:
-    path: Path
-    plan: Mapping[str, Any]
-    runs: tuple[Run, ...]
-
-
-def read_comparison(folders: Iterable[Path | str]) -> Comparison:
-    """Read the runs below some folders and sort them.
-
-    A folder is what `--out` named, or the folder of a single run. Where a comparison left its plan (`compare.json`),
-    only the runs of that plan count. Folders that hold the same runs (same variant, condition and seed) are kept apart.
-
-    Raises:
-        ValueError: Where a folder does not exist or holds no results.
-    """
-    read = [_read_folder(Path(folder)) for folder in folders]
-    if not read:
-        raise ValueError("`folders` must name at least one folder of runs.")
-    groups = _on_one_grid([folder.runs for folder in read])
-    if _collide(groups):
-        names = [folder.path.name for folder in read]
-        groups = [
-            tuple(replace(run, setting=f"{run.setting} ({name})") for run in group)
-            for name, group in zip(names, groups, strict=True)
-        ]
-    runs = [run for group in groups for run in group]
-    plans = [folder.plan for folder in read]
-    titles = list(dict.fromkeys(str(plan["title"]) for plan in plans if plan.get("title")))
-    commands = list(dict.fromkeys(str(plan["command"]) for plan in plans if plan.get("command")))
-    return Comparison(" · ".join(titles) or _default_title(runs), _sections(runs, plans), "\n".join(commands))
-
-
-def _read_folder(path: Path) -> _Folder:
-    if not path.is_dir():
-        raise ValueError(f"`{path}` is not a folder.")
-    if (path / RESULT_FILE).exists() and not (path / RESULTS_FILE).exists():  # one run
-        details = {path.name: read_json_object(path / RESULT_FILE)}
-        plan = read_json_object(path.parent / PLAN_FILE)
-        root = path.parent
-    else:
-        details, plan, root = read_details(path), read_json_object(path / PLAN_FILE), path
-    places: Mapping[str, Any] = plan.get("runs", {})
-    if places and root is path:
-        details = {name: entry for name, entry in details.items() if name in places}
-    if not details:
-        raise ValueError(f"`{path}` holds no results: expected `{RESULTS_FILE}` or runs with a `{RESULT_FILE}`.")
-    runs = [Run.from_details(root / name, entry, places.get(name, {})) for name, entry in details.items()]
-    return _Folder(path.resolve(), plan, _told_apart(runs))
-
-
-def _place(run: Run) -> tuple[object, ...]:
-    return run.task, run.setting, run.name, run.batch_size, run.memory, run.seed
-
-
-def _told_apart(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Give runs that claim the same place (say, made by hand with two learning rates) their folder's name."""
-    taken = Counter(map(_place, runs))
-    return tuple(replace(r, name=f"{r.name} ({r.folder.name})") if taken[_place(r)] > 1 else r for r in runs)
-
-
-def _on_one_grid(groups: list[tuple[Run, ...]]) -> list[tuple[Run, ...]]:
-    """Give runs of a folder without a grid their own sizes where another folder has a grid.
-
-    Next to a grid, "no size" would say that a run belongs to every size.
-    """
-    for key, measured in (("batch_size", "batch_size"), ("memory", "memory_size")):
-        has_grid = [any(getattr(run, key) is not None for run in group) for group in groups]
-        if any(has_grid):
-            groups = [
-                group if own else tuple(_with_own_size(run, key, measured) for run in group)
-                for own, group in zip(has_grid, groups, strict=True)
-            ]
-    return groups
-
-
-def _with_own_size(run: Run, key: str, measured: str) -> Run:
-    size: dict[str, Any] = {key: run.details.get(measured) or None}
-    return replace(run, **size)
-
-
-def _collide(groups: Sequence[Iterable[Run]]) -> bool:
-    keys = [set(map(_place, group)) for group in groups]
-    return len(set().union(*keys)) < sum(map(len, keys))
-
-
-def _sections(runs: Sequence[Run], plans: Sequence[Mapping[str, Any]]) -> tuple[Section, ...]:
-    published: dict[str, Mapping[str, float]] = {}
-    for plan in plans:
-        published.update(plan.get("published", {}))
-    order = [name for plan in plans for name in plan.get("variants", [])] or list(_USUAL_ORDER)
-    references = [plan["reference"] for plan in plans if plan.get("reference")]
-    sections = []
-    for task, setting in dict.fromkeys((run.task, run.setting) for run in runs):
-        members = tuple(run for run in runs if (run.task, run.setting) == (task, setting))
-        names = _ordered(members, order)
-        members = tuple(sorted(members, key=lambda run: (names.index(run.name), run.seed)))
-        reference = _reference(members, names, references)
-        sections.append(Section(setting, task, members, names, reference, published.get(setting, {})))
-    return tuple(sections)
-
-
-_USUAL_ORDER = ("none", "identity", "xbm", "xbn", "ema", "axbn", "auto")
-
-
-def _ordered(runs: Sequence[Run], order: Sequence[str]) -> tuple[str, ...]:
-    ceilings = {run.name for run in runs if run.adapter == FRESH}
-    places = {name: order.index(name) if name in order else len(order) for name in (run.name for run in runs)}
-    return tuple(sorted(places, key=lambda name: (name in ceilings, places[name])))
-
-
-def _reference(runs: Iterable[Run], names: Sequence[str], wished: Sequence[str]) -> str | None:
-    plain = {run.name for run in runs if run.adapter in PLAIN_MEMORY}
-    candidates = [name for name in wished if name in names] + [name for name in names if name in plain]
-    return candidates[0] if candidates else None
-
-
-def _default_title(runs: Iterable[Run]) -> str:
-    return "Adapters compared on " + ", ".join(dict.fromkeys(run.setting for run in runs))

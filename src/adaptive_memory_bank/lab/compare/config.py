@@ -1,23 +1,29 @@
-"""What a comparison can be told."""
+"""Plan: the options of a comparison."""
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-ADAPTERS = ("none", "identity", "xbn", "auto")
-"""What is compared by default; `ema`, `axbn` and the ceiling `fresh` are there for the asking."""
+from adaptive_memory_bank.lab.runs.config import AdapterName
+from adaptive_memory_bank.lab.runs.variants import COMPARED, NONE
+from adaptive_memory_bank.lab.training.tasks import TASKS
+
 SEEDS = (0, 1, 2)
-TaskName = Literal["retrieval", "moco"]
+
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[tuple(TASKS)]
 
 
 @dataclass
 class Variant:
-    """One thing to compare: a name and the trainer's options that make it.
+    """One thing to compare: a name, and the options of the task that define it.
 
     Args:
-        name: What it is called in tables.
-        options: Options of the trainer, e.g. `{adapter: identity, batch_weight: 1}`.
+        name: Its name in tables.
+        options: Options of the task, e.g. `{adapter: identity, batch_weight: 1}`.
     """
 
     name: str
@@ -29,10 +35,10 @@ class Setting:
     """One table: runs that are compared with each other, usually those on one data set.
 
     Args:
-        name: What it is called.
-        options: Options of the trainer for all its runs, e.g. `{data: sop, memory: 0.5}`.
+        name: Its name.
+        options: Options of the task for all its runs, e.g. `{data: sop, memory: 0.5}`.
         variants: Further options for some variants here, by the variant's name.
-        published: Values of the deciding metric that others have published, in percent, by the variant's name.
+        published: Published values of the metric that decides, in percent, by the variant's name.
     """
 
     name: str
@@ -46,27 +52,27 @@ class CompareConfig:
     """A comparison: every variant, in every setting, with every batch size and memory size, for every seed.
 
     Args:
-        task: Which trainer.
-        data: Dataset; default: the trainer's own.
-        adapters: What to compare: none, identity (xbm), xbn, ema, axbn (kalman), auto; also fresh, a memory that is
-            re-embedded every few steps, for what perfect freshness would give (retrieval only).
-        variants: What to compare, with names and options of the trainer; in place of `adapters`.
+        task: What to train.
+        data: Dataset; default: the task's own.
+        adapters: What to compare. `none` trains without memory; `fresh` re-embeds its memory every few steps, for
+            what perfect freshness would give (retrieval only).
+        variants: What to compare, as names with options of the task; instead of `adapters`.
         none_batch_sizes: Also train without memory with these batch sizes, as further rows of every table: is a
             memory worth more than a larger batch?
-        settings: Several data sets or protocols at once; in place of `data`.
-        seeds: Of the repetitions; the same seeds for every variant, so that they can be paired.
-        batch_sizes: Batch sizes of the grid; default: the trainer's own.
-        memories: Memory sizes of the grid, as shares of the training set or as rows; default: the trainer's own.
-        options: Options of the trainer for every run.
-        reference: Name of the variant that the others are held against; default: the first with plain memory.
-        title: Headline of the report.
-        jobs: Trainings at a time; default: one per core, or per GPU where there are any.
-        out: Folder for everything.
+        settings: Several data sets or protocols at once; instead of `data`.
+        seeds: Random seeds; every variant is trained with each of them, so that they can be paired.
+        batch_sizes: Batch sizes to compare at; default: the task's own.
+        memories: Memory sizes to compare at, as shares of the training set or as rows; default: the task's own.
+        options: Options of the task for every run.
+        reference: Name of the variant that the others are compared with; default: the first with plain memory.
+        title: Title of the report.
+        jobs: How many trainings run at a time; default: one per core, or per GPU where there are any.
+        out: Folder for the runs, their results and the report.
     """
 
     task: TaskName = "retrieval"
     data: str | None = None
-    adapters: list[str] = field(default_factory=lambda: list(ADAPTERS))
+    adapters: list[AdapterName] = field(default_factory=lambda: list(COMPARED))
     variants: list[Variant] = field(default_factory=list)
     none_batch_sizes: list[int] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
@@ -81,7 +87,7 @@ class CompareConfig:
 
 
 def check_compare(config: CompareConfig) -> None:
-    """Check what can be checked without the trainers.
+    """Check what can be checked without the task.
 
     Raises:
         ValueError: Naming the option and what it should be.
@@ -113,20 +119,20 @@ def _check_list(name: str, values: list[Any], *, may_be_empty: bool = False) -> 
 
 
 def variants_of(config: CompareConfig) -> list[Variant]:
-    """The variants, adapters being the simple case; larger batches without memory follow after the usual one."""
+    """The variants; by default one for each adapter. Larger batches without memory follow those without memory."""
     variants = config.variants or [Variant(adapter, {"adapter": adapter}) for adapter in config.adapters]
-    without = [place for place, variant in enumerate(variants, start=1) if variant.options.get("adapter") == "none"]
-    place = max(without, default=0)
-    return [*variants[:place], *_larger_batches(config), *variants[place:]]
+    without = [index for index, variant in enumerate(variants) if variant.options.get("adapter") == NONE.name]
+    after = max(without, default=-1) + 1
+    return [*variants[:after], *_larger_batches(config), *variants[after:]]
 
 
 def _larger_batches(config: CompareConfig) -> list[Variant]:
     sizes = config.none_batch_sizes
-    return [Variant(f"none, batch {size}", {"adapter": "none", "batch_size": size}) for size in sizes]
+    return [Variant(f"{NONE.name}, batch {size}", {"adapter": NONE.name, "batch_size": size}) for size in sizes]
 
 
 def settings_of(config: CompareConfig, default_data: str) -> list[Setting]:
-    """The settings, one data set being the simple case."""
+    """The settings; by default one, named after the data set."""
     data = config.data or str(config.options.get("data", default_data))
     kind, colon, path = data.partition(":")
     return config.settings or [Setting(Path(path).stem or kind if colon else data, {"data": data})]

@@ -1,19 +1,14 @@
-"""From a comparison's options to the list of its trainings."""
+"""Plan: from a comparison's options to the list of its trainings."""
 
 import hashlib
 import json
 import re
 from argparse import ArgumentError
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from jsonargparse import ArgumentParser
-
-from adaptive_memory_bank.lab.commands.options import add_config_arguments, to_config
-from adaptive_memory_bank.lab.compare.comparison import PLAN_FILE
 from adaptive_memory_bank.lab.compare.config import (
     CompareConfig,
     Setting,
@@ -23,16 +18,15 @@ from adaptive_memory_bank.lab.compare.config import (
     settings_of,
     variants_of,
 )
-from adaptive_memory_bank.lab.runs.config import PRESETS, MocoConfig, RetrievalConfig, RunConfig
-from adaptive_memory_bank.lab.runs.folder import write_json
-from adaptive_memory_bank.lab.training.option_checks import check_moco, check_retrieval
+from adaptive_memory_bank.lab.runs.config import RunConfig
+from adaptive_memory_bank.lab.runs.folder import RunFolder, write_json
+from adaptive_memory_bank.lab.runs.options import parse_options
+from adaptive_memory_bank.lab.runs.variants import NONE
+from adaptive_memory_bank.lab.training.tasks import TASKS
 
-KINDS: dict[TaskName, type[RunConfig]] = {"retrieval": RetrievalConfig, "moco": MocoConfig}
-# Without a preset a comparison is for a first look: two cores, five minutes.
-QUICK: dict[TaskName, dict[str, Any]] = {"retrieval": {"epochs": 5, "batch_size": 16}, "moco": {"epochs": 15}}
-# What the comparison itself decides for each run.
+# Options that the comparison sets for each run.
 OWN_FIELDS = frozenset({"seed", "out", "run_name", "name", "resume"})
-# What says nothing about the numbers a run makes.
+# Options that do not change the numbers of a run.
 _NAMES = frozenset({"name", "group", "tags", "quiet"})
 
 
@@ -43,7 +37,7 @@ class PlannedRun:
     Attributes:
         name: Folder below the comparison's own. It ends in a digest of all options, so that a run made with other
             options is never taken for this one.
-        config: The trainer's options.
+        config: The options of the task.
         setting: The table it belongs to.
         variant: The row it belongs to.
         batch_size: Batch size of the grid; None where there is no grid, and for a variant that sets its own.
@@ -60,11 +54,11 @@ class PlannedRun:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Its folder."""
         return Path(self.config.out) / self.name
 
-    def place(self) -> dict[str, Any]:
-        """Where it stands in the comparison, as the plan's file has it."""
+    def position(self) -> dict[str, Any]:
+        """Its position in the comparison, as the plan's file has it."""
         return {
             "setting": self.setting,
             "variant": self.variant,
@@ -80,20 +74,20 @@ class PlannedRun:
 
 
 def plan_runs(config: CompareConfig) -> list[PlannedRun]:
-    """List the trainings of a comparison, one seed after the other, so that the first tables are whole early.
+    """List the trainings of a comparison, one seed after the other, so that the first complete tables come early.
 
     Raises:
-        ValueError: For any option that the comparison or the trainer does not know or accept.
+        ValueError: For any option that the comparison or the task does not know or accept.
     """
     check_compare(config)
     planned: dict[str, PlannedRun] = {}
-    settings = settings_of(config, KINDS[config.task].data)
+    settings = settings_of(config, TASKS[config.task].config.data)
     batch_sizes: list[int | None] = [*config.batch_sizes] or [None]
     memories: list[float | None] = [*config.memories] or [None]
     for seed, setting, batch, memory in product(config.seeds, settings, batch_sizes, memories):
         for variant in variants_of(config):
             run = _plan_run(config, setting, variant, seed=seed, batch_size=batch, memory=memory)
-            planned[run.name] = run  # what does not depend on the grid is one run for all of it
+            planned[run.name] = run  # a run that does not depend on the grid serves all of it
     return list(planned.values())
 
 
@@ -112,8 +106,8 @@ def _plan_run(
     batch_size = None if "batch_size" in own else batch_size
     memory = None if "memory" in own else memory
     if "preset" not in options:
-        options = {**QUICK[config.task], **options}
-    if options.get("adapter") == "none":
+        options = {**TASKS[config.task].quick, **options}
+    if options.get("adapter") == NONE.name:
         options.pop("memory", None)
         memory = None
     run = _make(config.task, options, where=f"{setting.name}, {variant.name}", seed=seed)
@@ -125,27 +119,14 @@ def _plan_run(
 
 
 def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> RunConfig:
-    """Make options what the trainer's own command line makes of them, checks included."""
-    kind = KINDS[task]
+    """Read options as the task's own command line would, checks included."""
     own = sorted(OWN_FIELDS.intersection(options))
     if own:
         raise ValueError(f"{where}: a comparison sets `{own[0]}` itself; leave it out.")
-    preset = str(options.get("preset", "small"))
-    if preset not in PRESETS[kind]:
-        raise ValueError(f"{where}: `preset` must be one of {', '.join(PRESETS[kind])}, got {preset!r}.")
     try:
-        run = to_config(kind, _parser(task, preset).parse_object({**options, "seed": seed}))
-        check_moco(run) if isinstance(run, MocoConfig) else check_retrieval(cast("RetrievalConfig", run))
+        return parse_options(TASKS[task].config, {**options, "seed": seed})
     except (ArgumentError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
-    return run
-
-
-@cache
-def _parser(task: TaskName, preset: str) -> ArgumentParser:
-    parser = ArgumentParser(exit_on_error=False)
-    add_config_arguments(parser, KINDS[task], ["--preset", preset])
-    return parser
 
 
 def _digest(run: RunConfig) -> str:
@@ -162,7 +143,7 @@ def _slug(text: str) -> str:
 
 
 def write_plan(config: CompareConfig, planned: list[PlannedRun], *, command: str) -> None:
-    """Leave the plan in the folder, so that tables and reports know names, order and places."""
+    """Leave the plan in the folder, so that tables and reports know names, order and positions."""
     content = {
         "title": config.title,
         "command": command,
@@ -170,6 +151,6 @@ def write_plan(config: CompareConfig, planned: list[PlannedRun], *, command: str
         "settings": list(dict.fromkeys(run.setting for run in planned)),
         "variants": [variant.name for variant in variants_of(config)],
         "published": {setting.name: setting.published for setting in config.settings if setting.published},
-        "runs": {run.name: run.place() for run in planned},
+        "runs": {run.name: run.position() for run in planned},
     }
-    write_json(Path(config.out) / PLAN_FILE, content)
+    write_json(Path(config.out) / RunFolder.PLAN, content)

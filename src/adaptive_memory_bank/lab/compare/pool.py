@@ -1,4 +1,4 @@
-"""Runs the trainings of a plan in worker processes, some at a time; one that dies takes nothing with it but its run."""
+"""Run: trains the runs of a plan in worker processes; a process that dies costs only the run it was training."""
 
 import json
 import os
@@ -13,7 +13,8 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from adaptive_memory_bank.lab.compare.plan import PlannedRun
-from adaptive_memory_bank.lab.runs.folder import RunFolder, describe_machine
+from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.runs.results import RunResult, read_result, write_result
 
 
 class Finished(NamedTuple):
@@ -43,7 +44,7 @@ class Pool:
         self._jobs, self._cores, self._gpus = jobs, cores, gpus
         self._stopping = threading.Event()
         self._processes: dict[int, subprocess.Popen[str]] = {}
-        self._threads = [threading.Thread(target=self._serve, args=(place,), daemon=True) for place in range(jobs)]
+        self._threads = [threading.Thread(target=self._serve, args=(slot,), daemon=True) for slot in range(jobs)]
 
     def start(self) -> None:
         """Start the workers."""
@@ -69,8 +70,8 @@ class Pool:
             thread.join()
         self.finished.put(None)
 
-    def _serve(self, place: int) -> None:
-        """Feed one worker; where it dies, the next run gets a new one."""
+    def _serve(self, slot: int) -> None:
+        """Give one worker its runs; if it dies, the next run gets a new one."""
         try:
             while not self._stopping.is_set():
                 try:
@@ -78,14 +79,14 @@ class Pool:
                 except queue.Empty:
                     break
                 self.running.append(run)
-                finished = self._train(run, place)
+                finished = self._train(run, slot)
                 self.running.remove(run)
                 self.finished.put(finished)
         finally:
-            self._dismiss(place)
+            self._dismiss(slot)
 
-    def _train(self, run: PlannedRun, place: int) -> Finished:
-        process = self._worker(place)
+    def _train(self, run: PlannedRun, slot: int) -> Finished:
+        process = self._worker(slot)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -98,22 +99,22 @@ class Pool:
             reply = json.loads(answer)
             finished = Finished(run, reply["status"], reply["error"])
         else:
-            finished = self._bury(run, place)
+            finished = self._explain_death(run, slot)
         if finished.status == "failed":
             _record_failure(finished)
         return finished
 
-    def _bury(self, run: PlannedRun, place: int) -> Finished:
-        code = self._processes[place].wait()
-        self._dismiss(place)
+    def _explain_death(self, run: PlannedRun, slot: int) -> Finished:
+        code = self._processes[slot].wait()
+        self._dismiss(slot)
         if self._stopping.is_set():
             return Finished(run, "interrupted", None)
         reason = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
         hint = "; out of memory?" if code == -signal.SIGKILL else ""
         return Finished(run, "failed", f"the worker process ended with {reason}{hint}")
 
-    def _worker(self, place: int) -> "subprocess.Popen[str]":
-        process = self._processes.get(place)
+    def _worker(self, slot: int) -> "subprocess.Popen[str]":
+        process = self._processes.get(slot)
         if process is None or process.poll() is not None:
             # A session of its own: Ctrl-C reaches the workers once, through `interrupt`, and not twice.
             process = subprocess.Popen(
@@ -122,48 +123,44 @@ class Pool:
                 stdout=subprocess.PIPE,
                 text=True,
                 encoding="utf-8",
-                env=self._environment(place),
+                env=self._environment(slot),
                 start_new_session=True,
             )
-            self._processes[place] = process
+            self._processes[slot] = process
         return process
 
-    def _environment(self, place: int) -> dict[str, str]:
+    def _environment(self, slot: int) -> dict[str, str]:
         threads = str(max(1, self._cores // self._jobs))
         environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **os.environ}
         if self._gpus and self._jobs > 1:
-            environment["CUDA_VISIBLE_DEVICES"] = str(place % self._gpus)
+            environment["CUDA_VISIBLE_DEVICES"] = str(slot % self._gpus)
         return environment
 
-    def _dismiss(self, place: int) -> None:
-        process = self._processes.pop(place, None)
+    def _dismiss(self, slot: int) -> None:
+        process = self._processes.pop(slot, None)
         if process is None:
             return
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with suppress(BrokenPipeError):  # a job that never got through
+                with suppress(BrokenPipeError):  # the worker died before it read its job
                     pipe.close()
         process.wait()
 
 
 def _job(run: PlannedRun) -> dict[str, Any]:
     config = run.config
-    if (run.folder / "config.yaml").exists():
-        # The run's own file has the rest; only what belongs to this machine is said again.
+    if RunFolder(run.folder).config_file.exists():
+        # Its own file has the other options; only those of this machine are passed again.
         keep = {name: getattr(config, name) for name in config.machine_fields - {"run_name", "resume"}}
         config = replace(config, **keep, resume=str(run.folder))
     return {"task": config.task, "config": asdict(config), "folder": str(run.folder)}
 
 
 def _record_failure(finished: Finished) -> None:
-    """Leave a failed run in the list, also where it failed before it could say so itself."""
-    folder, config = RunFolder(finished.run.folder), finished.run.config
-    result = folder.read_result()
-    if result.get("status") == "failed":
+    """Record a failed run in the list, even if it failed before it could do so itself."""
+    folder = RunFolder(finished.run.folder)
+    result = read_result(folder)
+    if result is not None and result.status == "failed":
         return
-    known = {
-        name: getattr(config, name) for name in ("task", "data", "adapter", "name", "seed", "batch_size", "epochs")
-    }
-    empty = {"memory_size": None, "metrics": {}, "best": {}, "seconds_per_step": None, **describe_machine()}
-    failure = {"run": finished.run.name, "status": "failed", "error": finished.error}
-    folder.write_result({**known, **empty, **result, **failure})
+    known = result or RunResult.of(finished.run.config, folder.path)
+    write_result(folder, replace(known, run=finished.run.name, status="failed", error=finished.error))

@@ -1,4 +1,4 @@
-"""`amb compare`: from options to a table, a verdict and a report."""
+"""Run: plans a comparison, trains whatever is missing of it, and reads the results."""
 
 import contextlib
 import queue
@@ -7,28 +7,25 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from adaptive_memory_bank.lab.compare.comparison import Comparison, read_comparison
+from adaptive_memory_bank.lab.compare.comparison import Comparison, headline_of
 from adaptive_memory_bank.lab.compare.config import CompareConfig, usable_cores
 from adaptive_memory_bank.lab.compare.plan import PlannedRun, plan_runs, write_plan
 from adaptive_memory_bank.lab.compare.pool import Finished, Pool
+from adaptive_memory_bank.lab.compare.reading import read_comparison
+from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.history import epochs_logged
-from adaptive_memory_bank.lab.runs.metrics import columns_of
-from adaptive_memory_bank.lab.runs.results import RESULT_FILE, Run, read_json_object
+from adaptive_memory_bank.lab.runs.results import Run, RunResult, read_result
 
-try:
-    import fcntl
-except ImportError:  # Windows: two comparisons in one folder are not noticed
-    fcntl = None  # type: ignore[assignment]
-
-LOOK_EVERY = 0.5  # seconds between two looks at how far the trainings are
+POLL_EVERY = 0.5  # seconds between two updates of the progress bar
 
 
 def compare(config: CompareConfig, *, command: str = "", file: TextIO | None = None) -> Comparison:
     """Train whatever is missing of a comparison and read the results.
 
-    Runs that are complete are kept, runs that were stopped go on, and a run that fails does not stop the others.
+    Runs that are complete are kept, runs that were stopped are resumed, and a run that fails does not stop the others.
 
     Args:
         config: What to compare.
@@ -50,7 +47,8 @@ def compare(config: CompareConfig, *, command: str = "", file: TextIO | None = N
 
 
 def _is_complete(run: PlannedRun) -> bool:
-    return read_json_object(run.folder / RESULT_FILE).get("status") == "complete"
+    result = read_result(RunFolder(run.folder))
+    return result is not None and result.status == "complete"
 
 
 def _train(config: CompareConfig, planned: Sequence[PlannedRun], missing: Sequence[PlannedRun], file: TextIO) -> None:
@@ -91,14 +89,14 @@ def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedR
         initial=sum(ended.values()) + before,
         bar_format="{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} epochs, {elapsed} passed, {remaining} left",
         smoothing=0,  # epochs come in bursts
-        disable=None,  # where nobody looks at a terminal
+        disable=None,  # where there is no terminal
         dynamic_ncols=True,
         file=file,
     )
     with bar:
         while True:
             with contextlib.suppress(queue.Empty):
-                finished = pool.finished.get(timeout=LOOK_EVERY)
+                finished = pool.finished.get(timeout=POLL_EVERY)
                 if finished is None:
                     return
                 ended[finished.run.name] = finished.run.config.epochs
@@ -112,11 +110,11 @@ def describe(finished: Finished) -> str:
     if finished.status == "failed":
         reason = (finished.error or "").strip().splitlines()[:1]
         return f"{finished.run}: FAILED, {reason[0] if reason else 'no reason given'} (see {finished.run.folder})"
-    details = read_json_object(finished.run.folder / RESULT_FILE)
-    run = Run.from_details(finished.run.folder, details, finished.run.place())
-    column = columns_of(run.task)[0]
-    value, seconds = column.chosen(run), details.get("seconds")
-    score = f", {column.title} {column.show(value)} %" if value is not None else ""
+    result = read_result(RunFolder(finished.run.folder)) or RunResult.of(finished.run.config, finished.run.folder)
+    run = Run.placed(finished.run.folder, result, finished.run.position())
+    metric = headline_of(run.task)
+    value, seconds = metric.chosen(run), result.seconds
+    score = f", {metric.label} {metric.show(value)} %" if value is not None else ""
     return f"{finished.run}: {finished.status}{score}" + (f", {seconds:.0f} s" if seconds else "")
 
 
@@ -129,18 +127,15 @@ def _stop(pool: Pool, file: TextIO) -> None:
             pass
     except KeyboardInterrupt:
         pool.kill()
-    print("Stopped. The same command goes on from here.", file=file)
+    print("Stopped. The same command resumes from here.", file=file)
 
 
 @contextlib.contextmanager
 def _alone_in(out: Path) -> Iterator[None]:
     """Refuse to train in a folder where another comparison trains."""
-    with (out / ".compare.lock").open("w") as file:
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ValueError(
-                f"`out`: another comparison is running in {out}. Wait for it or choose another."
-            ) from error
+    try:
+        lock = FileLock(out / ".compare.lock").acquire(blocking=False)
+    except Timeout as error:
+        raise ValueError(f"`out`: another comparison is running in {out}. Wait for it or choose another.") from error
+    with lock:
         yield

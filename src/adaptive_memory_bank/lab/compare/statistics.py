@@ -1,4 +1,4 @@
-"""Means, spreads, and whether a difference is beyond the noise of the seeds."""
+"""Judge: means, spreads, and whether a difference is beyond the noise of the seeds."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -7,11 +7,11 @@ from statistics import fmean, stdev
 
 from scipy.special import stdtrit
 
-from adaptive_memory_bank.lab.compare.comparison import Condition, Section
+from adaptive_memory_bank.lab.compare.comparison import Condition, Pick, Section
 
 CONFIDENCE = 0.95
 FEWEST_SEEDS = 3
-"""Two seeds agree to the digit by chance too often (metrics are coarse) to call anything beyond the noise."""
+"""With two seeds, coarse metrics agree to the digit by chance too often to call anything beyond the noise."""
 
 SAME = 1e-9
 """Scores and differences closer than this are equal: rounding, far below what one query more or less changes."""
@@ -124,7 +124,7 @@ def half_width(differences: Sequence[float], *, comparisons: int = 1) -> float |
 
 
 def paired_differences(section: Section, *, at: Condition | None = None) -> list[Difference]:
-    """Compare every variant of a section with the reference, paired over seeds, in the column that decides.
+    """Compare every variant of a section with the reference, paired over seeds, in the metric that decides.
 
     Three questions are asked, and the intervals of each hold together: which adapter differs from plain memory, which
     training without memory does, and does a memory that is kept fresh.
@@ -143,31 +143,35 @@ def paired_differences(section: Section, *, at: Condition | None = None) -> list
     return sorted(found, key=lambda difference: section.names.index(difference.name))
 
 
-def paired_difference(section: Section, name: str, reference: str, *, at: Condition | None = None) -> Difference | None:
+def paired_difference(
+    section: Section, name: str, reference: str, *, at: Condition | None = None, pick: Pick = "chosen"
+) -> Difference | None:
     """Compare two variants, over the grid or at one condition; None where they share no seed."""
-    conditions = shared_conditions(section, name, reference, at=at)
-    values = differences_by_seed(section, name, reference, conditions=conditions)
+    conditions = shared_conditions(section, name, reference, at=at, pick=pick)
+    values = differences_by_seed(section, name, reference, conditions=conditions, pick=pick)
     return Difference(name, reference, tuple(values.values()), 1, len(conditions)) if values else None
 
 
-def shared_conditions(section: Section, name: str, reference: str, *, at: Condition | None = None) -> list[Condition]:
+def shared_conditions(
+    section: Section, name: str, reference: str, *, at: Condition | None = None, pick: Pick = "chosen"
+) -> list[Condition]:
     """The conditions in which two variants share a seed."""
     conditions = section.conditions if at is None else [at]
-    return [at for at in conditions if differences_by_seed(section, name, reference, conditions=[at])]
+    return [at for at in conditions if differences_by_seed(section, name, reference, conditions=[at], pick=pick)]
 
 
 def differences_by_seed(
-    section: Section, name: str, reference: str, *, conditions: Sequence[Condition]
+    section: Section, name: str, reference: str, *, conditions: Sequence[Condition], pick: Pick = "chosen"
 ) -> dict[int, float]:
     """Difference of two variants by seed, averaged over conditions.
 
     A seed that lacks a condition is left out: it would mix the effect of the condition into the noise.
     """
-    found = [_by_seed(section, name, reference, at=at) for at in conditions]
+    found = [_by_seed(section, name, reference, at=at, pick=pick) for at in conditions]
     seeds = set.intersection(*(set(differences) for differences in found)) if found else set()
     return {seed: fmean(differences[seed] for differences in found) for seed in sorted(seeds)}
 
 
-def _by_seed(section: Section, name: str, reference: str, *, at: Condition) -> Mapping[int, float]:
-    ours, theirs = (section.values(variant, section.column, at=at) for variant in (name, reference))
+def _by_seed(section: Section, name: str, reference: str, *, at: Condition, pick: Pick) -> Mapping[int, float]:
+    ours, theirs = (section.values(variant, section.headline, at=at, pick=pick) for variant in (name, reference))
     return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}

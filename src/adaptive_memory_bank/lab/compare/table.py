@@ -1,4 +1,4 @@
-"""The table at the end of a comparison: mean and standard deviation over seeds, best in bold."""
+"""Show: the table at the end of a comparison: mean and standard deviation over seeds, best in bold."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from adaptive_memory_bank.lab.compare.ceiling import shares_of_the_way, show_sha
 from adaptive_memory_bank.lab.compare.comparison import Comparison, Condition, Section
 from adaptive_memory_bank.lab.compare.statistics import Spread
 from adaptive_memory_bank.lab.compare.verdict import verdict
-from adaptive_memory_bank.lab.runs.metrics import STEP_TIME, Column
+from adaptive_memory_bank.lab.runs.metrics import Metric
 
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 MISSING = "-"
@@ -48,22 +48,18 @@ def tables(section: Section) -> list[Table]:
 def _table(section: Section, at: Condition) -> Table:
     names = [name for name in section.names if section.of(name, at)]
     columns: list[tuple[str, Sequence[Cell]]] = [(_first_heading(section), [Cell(printable(name)) for name in names])]
-    for column in section.columns:
-        if column is STEP_TIME:
-            columns.append(
-                (
-                    f"ms per step (x {section.baseline})" if section.baseline else "ms per step",
-                    _times(section, names, at=at),
-                )
-            )
+    for metric in section.metrics:
+        if metric.unit == "ms" and section.baseline is not None:
+            heading = f"{metric.heading} (x {section.baseline})"
+            columns.append((heading, _times(section, metric, names, at=at)))
         else:
-            columns.append((column.title + (" %" if column.percent else ""), _cells(section, column, names, at=at)))
+            columns.append((metric.heading, _cells(section, metric, names, at=at)))
     shares = shares_of_the_way(section, at=at)
     if shares:
         way = [Cell(show_share(shares[name]) if name in shares else MISSING) for name in names]
         columns.insert(2, (f"of the way to {printable(section.ceilings[0])}", way))
     if any(_differs(section, name, at) for name in names):
-        last = _cells(section, section.column, names, at=at, pick="last")
+        last = _cells(section, section.headline, names, at=at, pick="last")
         columns.insert(2, ("last epoch %", last))
     if section.published:
         said = [section.published.get(name) for name in names]
@@ -80,42 +76,43 @@ def _first_heading(section: Section) -> str:
 
 
 def _cells(
-    section: Section, column: Column, names: Sequence[str], *, at: Condition, pick: str = "chosen"
+    section: Section, metric: Metric, names: Sequence[str], *, at: Condition, pick: str = "chosen"
 ) -> list[Cell]:
-    spreads = [Spread.of(section.values(name, column, at=at, pick=pick).values()) for name in names]
+    spreads = [Spread.of(section.values(name, metric, at=at, pick=pick).values()) for name in names]
     # Bold what reads as the best: equal after rounding is equal. A ceiling does not compete.
     shown = [
-        None if spread is None or name in section.ceilings else float(column.show(spread.mean))
+        None if spread is None or name in section.ceilings else float(metric.show(spread.mean))
         for name, spread in zip(names, spreads, strict=True)
     ]
-    best = _best(column, [value for value in shown if value is not None])
+    best = _best(metric, [value for value in shown if value is not None])
     return [
-        Cell(show_spread(spread, column), value is not None and value == best)
+        Cell(show_spread(spread, metric), value is not None and value == best)
         for spread, value in zip(spreads, shown, strict=True)
     ]
 
 
-def _best(column: Column, values: Sequence[float]) -> float | None:
-    if column.higher_is_better is None or len(values) < 2:
+def _best(metric: Metric, values: Sequence[float]) -> float | None:
+    if metric.better is None or len(values) < 2:
         return None
-    return max(values) if column.higher_is_better else min(values)
+    return max(values) if metric.better == "higher" else min(values)
 
 
-def show_spread(spread: Spread | None, column: Column) -> str:
+def show_spread(spread: Spread | None, metric: Metric) -> str:
     """Write "mean ± std", or the value alone where there is one seed."""
     if spread is None:
         return MISSING
-    mean = column.show(spread.mean)
-    return mean if spread.std is None else f"{mean} ± {column.show(spread.std)}"
+    mean = metric.show(spread.mean)
+    return mean if spread.std is None else f"{mean} ± {metric.show(spread.std)}"
 
 
-def _times(section: Section, names: Sequence[str], *, at: Condition) -> list[Cell]:
-    base = {} if section.baseline is None else section.values(section.baseline, STEP_TIME, at=at)
+def _times(section: Section, metric: Metric, names: Sequence[str], *, at: Condition) -> list[Cell]:
+    """Mean times, and how they compare with training without memory."""
+    base = section.values(str(section.baseline), metric, at=at)
     cells = []
     for name in names:
-        times = section.values(name, STEP_TIME, at=at)
+        times = section.values(name, metric, at=at)
         ratio = Spread.of([times[seed] / base[seed] for seed in times if seed in base])
-        cells.append(Cell(f"{fmean(times.values()):.1f}{_show_ratio(ratio)}" if times else MISSING))
+        cells.append(Cell(metric.show(fmean(times.values())) + _show_ratio(ratio) if times else MISSING))
     return cells
 
 
@@ -126,8 +123,8 @@ def _show_ratio(ratio: Spread | None) -> str:
 
 
 def _differs(section: Section, name: str, at: Condition) -> bool:
-    chosen = section.values(name, section.column, at=at)
-    return chosen != section.values(name, section.column, at=at, pick="last")
+    chosen = section.values(name, section.headline, at=at)
+    return chosen != section.values(name, section.headline, at=at, pick="last")
 
 
 def _seeds(section: Section, name: str, at: Condition) -> str:
@@ -187,7 +184,7 @@ def summary(comparison: Comparison, *, color: bool = False) -> str:
         blocks.append(printable(verdict(section)))
     failed = [run for run in comparison.runs if not run.is_complete]
     if failed:
-        lines = [f"  {run.folder.name}: {run.status}{_reason(run.details.get('error'))}" for run in failed]
+        lines = [f"  {run.folder.name}: {run.status}{_reason(run.result.error)}" for run in failed]
         blocks.append("\n".join([f"{len(failed)} of {len(comparison.runs)} runs are not complete:", *lines]))
     return "\n\n".join(blocks)
 

@@ -1,12 +1,13 @@
-"""The sentences at the end: is a difference to plain memory beyond the noise? Never more than the data says."""
+"""Judge: the verdict in words, is a difference to plain memory beyond the noise? It never says more than the data."""
 
 from collections.abc import Sequence
 from statistics import fmean
 
 from adaptive_memory_bank.lab.compare.ceiling import freshness_sentence, listed
-from adaptive_memory_bank.lab.compare.comparison import PLAIN_MEMORY, Section
+from adaptive_memory_bank.lab.compare.comparison import Section
 from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS, SAME, Difference, paired_differences
-from adaptive_memory_bank.lab.runs.metrics import Column
+from adaptive_memory_bank.lab.runs.metrics import Metric
+from adaptive_memory_bank.lab.runs.variants import PLAIN_MEMORY
 
 
 def verdict(section: Section) -> str:
@@ -29,27 +30,27 @@ def _about_adapters(section: Section) -> str:
         return f"{where}: no adapter shares a seed with {reference}{everywhere}, so nothing can be compared."
     if len(section.conditions) > 1:
         where += f", averaged over {_range([d.conditions for d in differences], 'condition')}"
-    return f"{where}, {_sentence(differences, section.column, reference)}"
+    return f"{where}, {_sentence(differences, section.headline, reference)}"
 
 
 def _named(section: Section) -> str:
-    """The reference with its mean score; plain memory is called so."""
-    name, column = str(section.reference), section.column
-    values = [value for at in section.conditions for value in section.values(name, column, at=at).values()]
-    score = f"{column.title} {column.show(fmean(values))}" if values else ""
+    """The reference with its mean score; plain memory is called by that name."""
+    name, metric = str(section.reference), section.headline
+    values = [value for at in section.conditions for value in section.values(name, metric, at=at).values()]
+    score = f"{metric.label} {metric.show(fmean(values))}" if values else ""
     if all(run.adapter in PLAIN_MEMORY for run in section.of(name)):
         return f"plain memory ({', '.join(filter(None, [f'`{name}`', score]))})"
     return f"`{name}`" + (f" ({score})" if score else "")
 
 
-def _sentence(differences: Sequence[Difference], column: Column, reference: str) -> str:
+def _sentence(differences: Sequence[Difference], metric: Metric, reference: str) -> str:
     beyond = [d for d in differences if d.is_beyond_noise]
     if not beyond:
-        return _undecided(differences, column, reference)
+        return _undecided(differences, metric, reference)
     better = sorted((d for d in beyond if d.mean > 0), key=lambda d: -d.mean)
     worse = sorted((d for d in beyond if d.mean < 0), key=lambda d: d.mean)
     parts = [
-        f"{listed([f'`{d.name}` ({column.show_difference(d.mean)})' for d in group])} "
+        f"{listed([f'`{d.name}` ({metric.show_difference(d.mean)})' for d in group])} "
         f"{'is' if len(group) == 1 else 'are'} {how} than {reference}: beyond the noise"
         for group, how in ((better, "better"), (worse, "worse"))
         if group
@@ -71,7 +72,7 @@ def _rest(differences: Sequence[Difference]) -> str:
     return "".join(f" {what}: {_names(group)}." for what, group in groups.items() if group)
 
 
-def _undecided(differences: Sequence[Difference], column: Column, reference: str) -> str:
+def _undecided(differences: Sequence[Difference], metric: Metric, reference: str) -> str:
     if all(d.is_zero for d in differences):
         return f"every adapter scores exactly as {reference} does."
     seeds = _range([d.seeds for d in differences], "seed")
@@ -79,14 +80,14 @@ def _undecided(differences: Sequence[Difference], column: Column, reference: str
         lead = f"{seeds} cannot tell an adapter from {reference} beyond the noise"
     else:
         lead = f"no adapter differs from {reference} beyond the noise of {seeds}"
-    return f"{lead}: {_nearest_to_better(differences, column)}"
+    return f"{lead}: {_nearest_to_better(differences, metric)}"
 
 
-def _nearest_to_better(differences: Sequence[Difference], column: Column) -> str:
+def _nearest_to_better(differences: Sequence[Difference], metric: Metric) -> str:
     """Name the adapter with the highest mean difference, and on which side of the reference it is."""
     highest = max(d.mean for d in differences)
     top = [d for d in differences if d.mean >= highest - SAME]
-    names, by = _names(top), column.show_difference(highest)
+    names, by = _names(top), metric.show_difference(highest)
     if abs(highest) <= SAME:
         claim = f"none is above it on average, and {names} {'is' if len(top) == 1 else 'are'} level with it"
     elif highest > 0:
@@ -97,16 +98,16 @@ def _nearest_to_better(differences: Sequence[Difference], column: Column) -> str
         every = "both" if len(differences) == 2 else f"all {len(differences)}"
         claim = f"{every} are below it on average, {names} least, {by}"
     few = min(d.seeds for d in top) < FEWEST_SEEDS
-    return claim + (_evidence(top[0], column) if len(top) == 1 else f".{' Add seeds.' * few}")
+    return claim + (_evidence(top[0], metric) if len(top) == 1 else f".{' Add seeds.' * few}")
 
 
-def _evidence(top: Difference, column: Column) -> str:
+def _evidence(top: Difference, metric: Metric) -> str:
     if top.seeds < FEWEST_SEEDS:  # an interval over two seeds is as wide as the scale; the seeds themselves say more
-        each = " and ".join(column.show_difference(value, unit=False) for value in top.values)
+        each = " and ".join(metric.show_difference(value, unit=False) for value in top.values)
         return f" ({each}). Add seeds." if top.seeds > 1 else ". Add seeds."
     if top.half_width is None:
         return f" with each of the {top.seeds} seeds. Add seeds."
-    ends = f"95 % interval {column.show_difference(top.low, unit=False)} to {column.show_difference(top.high)}"
+    ends = f"95 % interval {metric.show_difference(top.low, unit=False)} to {metric.show_difference(top.high)}"
     return f" ({ends}; ahead with {sum(value > SAME for value in top.values)} of {top.seeds} seeds)."
 
 

@@ -1,4 +1,4 @@
-"""A process that runs one training after another: the libraries are imported once, not once a run.
+"""Run: a worker process that trains one run after another, so that the libraries are imported only once.
 
 It reads one JSON object a line from standard input (`task`, `config`, `folder`), trains, and answers with one JSON
 object a line (`status`, `error`). What the training prints goes to `log.txt` in the folder of the run. When standard
@@ -6,7 +6,6 @@ input ends while it trains, whoever started it is gone: it stops as after Ctrl-C
 """
 
 import contextlib
-import importlib
 import json
 import os
 import queue
@@ -18,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-LOG_FILE = "log.txt"
+from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.runs.results import RunResult
 
 
 def main() -> None:
@@ -27,14 +27,14 @@ def main() -> None:
     busy = threading.Event()
     threading.Thread(target=_listen, args=(jobs, busy), daemon=True).start()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # between two runs; nobody is left to listen
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):  # between two runs; nobody reads the answers any more
         _answer_all(jobs, busy, answers)
         answers.close()
 
 
 def _answer_all(jobs: "queue.Queue[str | None]", busy: threading.Event, answers: TextIO) -> None:
-    from adaptive_memory_bank.lab.training.allocator import keep_freed_memory
-    from adaptive_memory_bank.lab.training.retrieval import task as retrieval  # noqa: F401  while the first job is on its way
+    from adaptive_memory_bank.lab.training.process import keep_freed_memory
+    from adaptive_memory_bank.lab.training.train import run  # noqa: F401  imported while the first job is on its way
 
     keep_freed_memory()
     while (line := jobs.get()) is not None:
@@ -57,30 +57,27 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     """Train once; a run that fails says why in its `result.json` and in the answer, and nothing is raised."""
     folder = Path(job["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    with _printing_to(folder / LOG_FILE):
+    with _printing_to(RunFolder(folder).log_file):
         try:
             result = _train(job)
-            return {"status": result["status"], "error": None}
+            return {"status": result.status, "error": None}
         except KeyboardInterrupt:
             return {"status": "interrupted", "error": None}
-        except Exception as error:  # whatever it is, the other runs go on
+        except Exception as error:  # whatever it is, the other runs continue
             traceback.print_exc()
             return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
 
 
-def _train(job: dict[str, Any]) -> dict[str, Any]:
-    from adaptive_memory_bank.lab.runs.config import MocoConfig, RetrievalConfig
+def _train(job: dict[str, Any]) -> RunResult:
+    from adaptive_memory_bank.lab.training.tasks import TASKS
+    from adaptive_memory_bank.lab.training.train import run
 
-    trainer = importlib.import_module(f"adaptive_memory_bank.lab.training.{job['task']}.task")
-    kind: type[Any] = MocoConfig if job["task"] == "moco" else RetrievalConfig
-    options: dict[str, Any] = {key: tuple(value) if key == "jitter" else value for key, value in job["config"].items()}
-    result: dict[str, Any] = trainer.run(kind(**options))
-    return result
+    return run(TASKS[job["task"]].configure(job["config"]))
 
 
 @contextlib.contextmanager
 def _printing_to(path: Path) -> Iterator[None]:
-    """Send everything that is printed, by libraries and child processes too, to the end of a file."""
+    """Append everything that is printed, also by libraries and child processes, to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     before = [os.dup(number) for number in (1, 2)]

@@ -1,6 +1,6 @@
 """Images to train and score on: `load_dataset(name)` and what feeds it to a model."""
 
-from adaptive_memory_bank.lab.data.augmentation import eval_transform, train_transform, view_transform
+from adaptive_memory_bank.lab.data.augmentation import eval_transform, train_transform
 from adaptive_memory_bank.lab.data.dataset import ImageDataset
 from adaptive_memory_bank.lab.data.loader import BatchLoader
 from adaptive_memory_bank.lab.data.parts import Part, RetrievalData
@@ -18,5 +18,4 @@ __all__ = [
     "eval_transform",
     "load_dataset",
     "train_transform",
-    "view_transform",
 ]

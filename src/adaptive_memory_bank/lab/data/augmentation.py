@@ -3,8 +3,8 @@
 from adaptive_memory_bank.lab.data.colour_view import ColourView
 from adaptive_memory_bank.lab.data.jitter import AffineJitter
 from adaptive_memory_bank.lab.data.parts import RetrievalData
-from adaptive_memory_bank.lab.data.photos import RandomCrop, moco_transform, photo_transform
-from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Plain, Transform, Views
+from adaptive_memory_bank.lab.data.photos import RandomCrop, photo_transform
+from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Plain, Transform
 
 
 def train_transform(
@@ -33,21 +33,6 @@ def train_transform(
         return AffineJitter(side)
     small = data.train.in_memory and side <= 64
     return ColourView(side, **colours) if small else photo_transform(side, normalization)
-
-
-def view_transform(data: RetrievalData, image_size: int | None = None, *, exact: bool = False) -> Transform:
-    """Two augmented views for MoCo, (B, 2, C, H, W).
-
-    Args:
-        data: What will be trained on.
-        image_size: Side of the result; the dataset's own otherwise.
-        exact: Whether colour images always go through lightly's own transform. Otherwise those in memory take the
-            batched version of it, which is many times faster on a CPU.
-    """
-    side = image_size or data.image_size
-    if data.gray:
-        return Views(AffineJitter(side))
-    return moco_transform(side) if exact or not data.train.in_memory else Views(ColourView(side))
 
 
 def eval_transform(

@@ -120,11 +120,6 @@ class RetrievalData:
     gray: bool
     image_size: int
 
-    @property
-    def shares_classes(self) -> bool:
-        """Whether queries are of trained classes (classification) rather than unseen ones (retrieval)."""
-        return bool(torch.isin(self.query.labels, self.train.labels).any())
-
     def resized(self, side: int) -> "RetrievalData":
         """Every part `resized`, `image_size` set to match."""
         gallery = None if self.gallery is None else self.gallery.resized(side)

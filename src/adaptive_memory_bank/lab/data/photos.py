@@ -96,10 +96,3 @@ def photo_transform(image_size: int = 224, normalization: Normalization = IMAGEN
             **normalization._asdict(),
         )
     )
-
-
-def moco_transform(image_size: int = 32) -> PerImage:
-    """MoCo v2's two views for CIFAR, by lightly: crop, flip, colour jitter, gray; no blur at this size."""
-    from lightly.transforms.moco_transform import MoCoV2Transform
-
-    return PerImage(MoCoV2Transform(input_size=image_size, gaussian_blur=0.0))

@@ -1,10 +1,10 @@
-"""Random numbers that depend on (seed, epoch, index) and on nothing else: no worker, no order, no batch."""
+"""Random numbers that depend on (seed, epoch, index) and on nothing else, and the global generators kept apart."""
 
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -64,13 +64,49 @@ def _mix(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed Python's, numpy's and torch's (CPU) global generators inside, put them back after."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.default_generator.manual_seed(seed)
+    with kept_generators():
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Put the global generators back after, whatever is drawn inside."""
+    state = random_state()
     try:
         yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
+        set_random_state(state)
+
+
+def random_state() -> dict[str, Any]:
+    """Python's, numpy's and torch's generators as plain data."""
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    version, internal, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "numpy": [
+            str(kind),
+            torch.from_numpy(np.asarray(keys, dtype=np.int64)),
+            int(position),
+            int(has_gauss),
+            float(cached),
+        ],
+        "python": [version, list(internal), gauss],
+    }
+    if cast("Any", torch.cuda).is_initialized():  # never in a forked loader process, where CUDA must not be touched
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Put back what `random_state` took."""
+    torch.set_rng_state(state["torch"])
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

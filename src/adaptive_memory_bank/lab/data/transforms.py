@@ -79,9 +79,11 @@ class Views(Transform):
 
 
 def square_pixels(part: Part, indices: Tensor, side: int, *, crop_pct: float = 1.0) -> Tensor:
-    """(B, C, side, side) uint8: straight from memory where the size fits, else image by image."""
+    """(B, C, side, side) uint8: the middle of photographs (`crop_pct` < 1), all of any other image."""
     if isinstance(part.images, np.ndarray) and part.boxes is None and part.images.shape[1:3] == (side, side):
         return part.pixels(indices)
+    if crop_pct == 1:  # as `Part.resized` scales a whole set: which of them does it must make no difference
+        return part.subset(indices).resized(side).pixels(range(len(indices)))
     squares = (fit_square(part.image(i), side, crop_pct) for i in indices.tolist())
     return to_channels(torch.from_numpy(np.stack([np.asarray(square) for square in squares])))
 

@@ -1,24 +1,25 @@
 """Encoders: a timm backbone, a head, unit length, and the normalisations of the paper's appendix after that."""
 
-import difflib
-import os
-import threading
-import urllib.error
-import urllib.request
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, Protocol, cast
 
 import timm
-import timm.data
 import torch
 import torch.nn.functional as F
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.data.config import resolve_data_config
 from torch import Tensor, nn
 
-from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization
 from adaptive_memory_bank.lab.models import conv4 as _conv4  # noqa: F401  registers `conv4` with timm
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
 
-HUB_PATIENCE = 6.0  # seconds to wait for the model hub before saying that it cannot be reached
+
+class EncoderOptions(Protocol):
+    """What `build_encoder` must be told; `RetrievalConfig` documents it."""
+
+    model: str
+    pretrained: bool
+    weights: str | None
+    embedding_dim: int
+    embedding_norm: Literal["none", "bn", "mbn", "ln"]
 
 
 class MomentumBatchNorm(nn.Module):
@@ -93,13 +94,9 @@ class Encoder(nn.Module):
         return cast("Tensor", self.norm(F.normalize(rows, dim=1)))
 
 
-def build_encoder(config: RetrievalConfig, *, gray: bool, image_size: int) -> Encoder:
-    """The encoder a retrieval run trains; raises before any download could hang."""
-    overlay: dict[str, Any] = {}
-    if config.weights is not None:
-        overlay = {"pretrained_cfg_overlay": {"file": config.weights}}
-    elif config.pretrained:
-        check_weights_reachable(config.model)
+def build_encoder(config: EncoderOptions, *, gray: bool, image_size: int) -> Encoder:
+    """The encoder of a retrieval run; pretrained weights are downloaded if they are not there."""
+    overlay: dict[str, Any] = {} if config.weights is None else {"pretrained_cfg_overlay": {"file": config.weights}}
     pretrained = config.pretrained or config.weights is not None
     options = _size_options(config.model, image_size)
     backbone = timm.create_model(
@@ -112,13 +109,13 @@ def build_encoder(config: RetrievalConfig, *, gray: bool, image_size: int) -> En
     return Encoder(backbone, features, dim=config.embedding_dim, norm=config.embedding_norm)
 
 
-def backbone_normalization(config: RetrievalConfig) -> Normalization:
-    """How colours were normalised when the backbone's weights were made; ImageNet's way for one without weights."""
+def backbone_normalization(config: EncoderOptions) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and std of colours when the backbone's weights were made; ImageNet's for one without weights."""
     native: Any = timm.get_pretrained_cfg(config.model)
     if native is None or not (config.pretrained or config.weights is not None):
-        return IMAGENET
-    found = cast("Any", timm.data).resolve_data_config(pretrained_cfg=native.to_dict())
-    return Normalization(tuple(found["mean"]), tuple(found["std"]))
+        return IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+    found = cast("Any", resolve_data_config)(pretrained_cfg=native.to_dict())
+    return tuple(found["mean"]), tuple(found["std"])
 
 
 def _size_options(model: str, image_size: int) -> dict[str, Any]:
@@ -126,62 +123,3 @@ def _size_options(model: str, image_size: int) -> dict[str, Any]:
     native = timm.get_pretrained_cfg(model)  # None for models that never had weights
     fixed = native is not None and native.fixed_input_size and native.input_size[-1] != image_size
     return {"img_size": image_size} if fixed else {}
-
-
-def check_model(name: str) -> None:
-    """Raise for a name that timm does not know, with the nearest ones."""
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0.5)
-        hint = f" Did you mean {', '.join(near)}?" if near else ""
-        raise ValueError(
-            f"`model` must be `conv4` or a timm model ({len(timm.list_models())} names, `timm.list_models()`), "
-            f"got {name!r}.{hint}"
-        )
-
-
-def check_weights_file(path: str) -> None:
-    """Raise for a file of weights that is not there."""
-    if not Path(path).is_file():
-        raise ValueError(f"`weights` must be a file with a backbone's weights, got {path!r}, which does not exist.")
-
-
-def check_weights_reachable(model: str) -> None:
-    """Raise within seconds when pretrained weights would have to be downloaded and cannot be."""
-    source = timm.get_pretrained_cfg(model)
-    if source is None or not source.has_weights:
-        raise ValueError(f"timm has no pretrained weights for {model!r}. Use `--pretrained false` or `--weights FILE`.")
-    if source.hf_hub_id and _is_cached(source.hf_hub_id):
-        return
-    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    address = endpoint if source.hf_hub_id else str(source.url)
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") or not _answers(address):
-        raise ValueError(
-            f"No pretrained weights for {model!r}: they are not in the cache and {address} does not answer. "
-            "Use `--weights FILE` (a state dict or safetensors file) or `--pretrained false` to train from scratch."
-        )
-
-
-def _is_cached(repository: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    names = ("model.safetensors", "pytorch_model.bin")
-    return any(isinstance(try_to_load_from_cache(repository, name), str) for name in names)
-
-
-def _answers(address: str) -> bool:
-    """Whether anything answers at the address, error pages included; a thread bounds slow name resolution."""
-    reached: list[bool] = []
-
-    def ask() -> None:
-        try:
-            urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=HUB_PATIENCE).close()
-            reached.append(True)
-        except urllib.error.HTTPError:
-            reached.append(True)
-        except (OSError, ValueError):
-            reached.append(False)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(HUB_PATIENCE)
-    return bool(reached and reached[0])

@@ -2,12 +2,12 @@
 
 from typing import cast
 
+import torch
 from lightly.models import ResNetGenerator
 from lightly.models.modules.heads import MoCoProjectionHead
 from torch import Tensor, nn
 
 from adaptive_memory_bank.lab.models.split_batch_norm import group_neighbours
-from adaptive_memory_bank.lab.runs.config import MocoConfig
 
 RESNETS = ("resnet-9", "resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152")
 
@@ -37,8 +37,26 @@ class Backbone(nn.Module):
         return cast("Tensor", self.pool(self.layers(self.stem(images.expand(-1, 3, -1, -1)))))
 
 
-def make_head(config: MocoConfig, features: int) -> nn.Module:
-    """From features to queries and keys."""
-    if config.head == "linear":
-        return nn.Linear(features, config.embedding_dim)
-    return cast("nn.Module", MoCoProjectionHead(features, features, config.embedding_dim))
+def make_head(kind: str, features: int, dim: int) -> nn.Module:
+    """From features to queries and keys: `linear`, or MoCo v2's two layers."""
+    if kind == "linear":
+        return nn.Linear(features, dim)
+    return cast("nn.Module", MoCoProjectionHead(features, features, dim))
+
+
+class WithHead(nn.Module):
+    """A backbone's features and what the head makes of them, side by side.
+
+    Args:
+        backbone: Images to features.
+        head: Features to queries.
+    """
+
+    def __init__(self, backbone: Backbone, head: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Rows (B, features + dim) of images (B, 1 or 3, H, W)."""
+        features = self.backbone(images)
+        return torch.cat([features.float(), self.head(features).float()], dim=1)

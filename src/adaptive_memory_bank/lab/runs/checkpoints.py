@@ -1,19 +1,16 @@
-"""Checkpoints that survive: written in one step, the one before kept, random states inside, loaded as plain data."""
+"""Checkpoints that survive: written in one step, the one before kept, loaded as plain data."""
 
 import errno
 import os
-import random
 import shutil
 import warnings
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
-import torch.distributed as dist
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
-from pytorch_lightning.callbacks import Callback, Checkpoint
+from pytorch_lightning.callbacks import Checkpoint
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
@@ -144,65 +141,3 @@ class CheckpointEvery(Checkpoint):
     def save(self, trainer: pl.Trainer) -> None:
         """Write `last.ckpt`."""
         trainer.save_checkpoint(self.folder / LAST, weights_only=False)
-
-
-class RandomState(Callback):
-    """Puts the generators of all ranks into checkpoints and back, so that dropout & co. go on identically."""
-
-    def __init__(self) -> None:
-        self._loaded: list[dict[str, Any]] | None = None
-
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Gather the states of all ranks."""
-        states: list[Any] = [random_state()]
-        if dist.is_available() and dist.is_initialized():
-            states = [None] * dist.get_world_size()
-            dist.all_gather_object(states, random_state())
-        checkpoint["random_states"] = states
-
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Keep them until training goes on: what happens before must not draw from them."""
-        self._loaded = checkpoint["random_states"]
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Restore, once, right before the first step."""
-        if self._loaded is not None and trainer.global_rank < len(self._loaded):
-            set_random_state(self._loaded[trainer.global_rank])
-        self._loaded = None
-
-
-def random_state() -> dict[str, Any]:
-    """Python's, numpy's and torch's generators as plain data."""
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    version, internal, gauss = random.getstate()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "numpy": [
-            str(kind),
-            torch.from_numpy(np.asarray(keys, dtype=np.int64)),
-            int(position),
-            int(has_gauss),
-            float(cached),
-        ],
-        "python": [version, list(internal), gauss],
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def set_random_state(state: dict[str, Any]) -> None:
-    """Put back what `random_state` took."""
-    torch.set_rng_state(state["torch"])
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])

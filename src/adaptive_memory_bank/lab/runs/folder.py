@@ -1,44 +1,46 @@
-"""The folder of a run: what DESIGN calls "what a run leaves behind", written so that a crash never halves a file."""
+"""The folder of a run: the names of its files, declared once, and writing that a crash cannot leave half done."""
 
 import json
 import os
-import platform
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from adaptive_memory_bank.lab.runs.config import RunConfig, save_config
 
-try:
-    import fcntl
-except ImportError:  # Windows: single runs work, parallel ones may race for the shared list
-    fcntl = None  # type: ignore[assignment]
-
-PACKAGES = ("adaptive-memory-bank", "torch", "pytorch-lightning", "timm", "lightly", "pytorch-metric-learning", "wandb")
-
 
 class RunFolder:
-    """Paths and files of one run.
+    """Paths of one run, and of what the runs beside it share.
 
     Args:
         path: `<out>/<run>`.
+
+    Example:
+        >>> RunFolder(Path("runs/first")).result_file.as_posix(), RunFolder(Path("runs/first")).list_file.as_posix()
+        ('runs/first/result.json', 'runs/results.json')
     """
+
+    RESULT, LIST, PLAN = "result.json", "results.json", "compare.json"
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.config_file = path / "config.yaml"
+        self.result_file = path / self.RESULT
+        self.metrics_file = path / "metrics.jsonl"
+        self.gallery_file = path / "gallery.json"
+        self.log_file = path / "log.txt"
+        self.checkpoints = path / "checkpoints"
+        self.list_file = path.parent / self.LIST
+        self.plan_file = path.parent / self.PLAN
 
     @classmethod
     def create(cls, config: RunConfig) -> "RunFolder":
         """A new folder below `out`, with the configuration in it."""
         out = Path(config.out)
-        folder = cls(out / config.run_name) if config.run_name else cls(_free_name(out, default_name(config)))
+        folder = cls(out / config.run_name if config.run_name else _free_name(out, default_name(config)))
         if folder.config_file.exists():
             raise ValueError(
-                f"`run_name`: {folder.path} holds a run already. Go on with it (`--resume {folder.path}`) or choose "
+                f"`run_name`: {folder.path} holds a run already. Continue it (`--resume {folder.path}`) or choose "
                 "another name."
             )
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -50,38 +52,8 @@ class RunFolder:
         """The folder of an earlier run."""
         folder = cls(Path(path))
         if not folder.config_file.is_file():
-            raise ValueError(f"{path} is no run: it has no config.yaml.")
+            raise ValueError(f"{path} is not a run: it has no {folder.config_file.name}.")
         return folder
-
-    @property
-    def config_file(self) -> Path:
-        """What the run was told."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics_file(self) -> Path:
-        """One line per logged step or epoch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of `last.ckpt`, `previous.ckpt` and `best.ckpt`."""
-        return self.path / "checkpoints"
-
-    def read_result(self) -> dict[str, Any]:
-        """The run's own object; empty when there is none yet."""
-        path = self.path / "result.json"
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return found
-
-    def write_result(self, result: dict[str, Any]) -> None:
-        """Write the run's own object and bring the list of all runs next to it up to date."""
-        write_json(self.path / "result.json", result)
-        out = self.path.parent
-        with _locked(out / ".results.lock"):
-            entries = {entry.get("run"): entry for entry in _read_list(out / "results.json")}
-            entries[self.path.name] = result
-            write_json(out / "results.json", list(entries.values()))
 
 
 def data_name(config: RunConfig) -> str:
@@ -96,10 +68,11 @@ def default_name(config: RunConfig) -> str:
 
 
 def _free_name(out: Path, name: str) -> Path:
-    number = 1
-    while (out / (name if number == 1 else f"{name}-{number}")).exists():
+    path, number = out / name, 1
+    while path.exists():
         number += 1
-    return out / (name if number == 1 else f"{name}-{number}")
+        path = out / f"{name}-{number}"
+    return path
 
 
 def write_json(path: Path, content: object) -> None:
@@ -113,33 +86,21 @@ def write_json(path: Path, content: object) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _read_list(path: Path) -> list[dict[str, Any]]:
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; empty where there is no such file or it holds something else."""
+    content = read_json(path)
+    return content if isinstance(content, dict) else {}
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; None where there is none.
+
+    Raises:
+        ValueError: Naming the file, where it is not JSON.
+    """
     try:
-        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return []
-    return entries
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One writer at a time: comparisons run several trainings side by side."""
-    with path.open("w") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def describe_machine() -> dict[str, Any]:
-    """Versions and machine, for whoever reads the numbers later."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "versions": versions,
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"`{path}` is not valid JSON ({error}).") from error

@@ -1,56 +1,93 @@
-"""The numbers a comparison shows: their names in a run's files, and how people read them."""
+"""The metrics: what each is called in a run's files, how people read it, and where it is shown.
 
-from collections.abc import Mapping
+A new metric is an entry of `METRICS` here, and the line that logs it; tables, reports, dashboards and the progress line
+follow.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from adaptive_memory_bank.lab.runs.history import is_number
 from adaptive_memory_bank.lab.runs.results import Run
 
+Unit = Literal["percent", "ms", "s", "count", "plain"]
+"""How values are read; those in percent are shares in [0, 1] in files."""
+View = Literal["table", "progress", "evidence"]
+"""The table of a comparison, the progress line of a run, the pages below `benchmarks/results`."""
+QUALITY, DRIFT, STALE, COST = "Quality over epochs", "Drift", "Staleness", "Cost"
+_DECIMALS: dict[Unit, int] = {"percent": 1, "ms": 1, "s": 0, "count": 0, "plain": 3}
+
 
 @dataclass(frozen=True)
-class Column:
+class Metric:
     """One measured quantity.
 
     Attributes:
-        key: Metric name in the run's files, without what stands before the slash for the chosen epoch.
-        title: Heading.
-        meaning: One sentence for readers who do not know the quantity.
-        percent: Whether the value is a share in [0, 1] that people read in percent.
-        higher_is_better: Direction; None where no direction is better.
-        decimals: Of a value that is not in percent.
+        name: In the run's files and on W&B.
+        label: What people call it.
+        meaning: Half a sentence for readers who do not know it.
+        unit: How its values are read.
+        better: Which values are better; None where neither is.
+        shown: Where it is shown besides charts.
+        curve: Section of the report and of the dashboard in which it is drawn over epochs; None: nowhere.
+        beside: Name of a second metric in the same chart, dashed.
+        instead_of: Name of a metric that it replaces in tables where no run has that one.
+        read: How to read it off a run that has it in another place than its metrics.
     """
 
-    key: str
-    title: str
+    name: str
+    label: str
     meaning: str
-    percent: bool = True
-    higher_is_better: bool | None = True
-    decimals: int = 3
+    unit: Unit = "percent"
+    better: Literal["higher", "lower"] | None = "higher"
+    shown: tuple[View, ...] = ()
+    curve: str | None = None
+    beside: str | None = None
+    instead_of: str | None = None
+    read: Callable[[Run], float | None] | None = None
 
     @property
-    def short_key(self) -> str:
+    def short_name(self) -> str:
         """The name without its group: `recall@1` of `val/recall@1`."""
-        return self.key.rpartition("/")[2]
+        return self.name.rpartition("/")[2]
+
+    @property
+    def is_score(self) -> bool:
+        """Whether a run has it for every epoch that it evaluates, so that the chosen epoch has one of its own."""
+        return self.name.startswith("val/")
+
+    @property
+    def best_name(self) -> str:
+        """Name of its value at the chosen epoch."""
+        return f"best/{self.short_name}"
+
+    @property
+    def heading(self) -> str:
+        """The label with its unit, for tables and axes."""
+        return f"{self.label} %" if self.unit == "percent" else self.label
+
+    @property
+    def scale(self) -> float:
+        """Factor from the value in files to the one people read."""
+        return 100.0 if self.unit == "percent" else 1.0
 
     def chosen(self, run: Run) -> float | None:
         """Value at the chosen epoch, or at the last one where the run chose none."""
-        for name in (self.short_key, f"best/{self.short_key}", self.key):
-            if name in run.best:
-                return run.best[name]
-        return self.last(run)
+        return run.best[self.best_name] if self.is_score and self.best_name in run.best else self.last(run)
 
     def last(self, run: Run) -> float | None:
         """Value at the last epoch."""
-        return run.metrics.get(self.key)
+        return self.read(run) if self.read else run.metrics.get(self.name)
 
     def show(self, value: float) -> str:
-        """Write a value as tables have it: percent with one decimal, anything else with `decimals`.
+        """Write a value as tables have it.
 
         Example:
             >>> RECALL_1.show(0.8123), STALENESS.show(0.41267)
             ('81.2', '0.413')
         """
-        return f"{100 * value:.1f}" if self.percent else f"{value:.{self.decimals}f}"
+        return f"{self.scale * value:.{_DECIMALS[self.unit]}f}"
 
     def show_difference(self, value: float, *, unit: bool = True) -> str:
         """Write a difference with its sign; shares differ by percentage points.
@@ -59,75 +96,129 @@ class Column:
             >>> RECALL_1.show_difference(0.0123), RECALL_1.show_difference(-0.004, unit=False)
             ('+1.2 points', '-0.4')
         """
-        text = f"{100 * value:+.1f}" if self.percent else f"{value:+.{self.decimals}f}"
-        return f"{text} points" if unit and self.percent else text
+        text = f"{self.scale * value:+.{_DECIMALS[self.unit]}f}"
+        return f"{text} points" if unit and self.unit == "percent" else text
 
 
-class StepTime(Column):
-    """Milliseconds per training step."""
-
-    def chosen(self, run: Run) -> float | None:
-        """A step costs the same in every epoch."""
-        return self.last(run)
-
-    def last(self, run: Run) -> float | None:
-        """Milliseconds per step, from whichever of its two names the run wrote."""
-        seconds = run.details.get("seconds_per_step")
-        return 1000 * seconds if isinstance(seconds, int | float) and seconds > 0 else run.metrics.get(self.key)
+def _step_ms(run: Run) -> float | None:
+    """The median over a run's steps where it kept one, else the mean over the last ones."""
+    seconds = run.result.seconds_per_step
+    return 1000 * seconds if is_number(seconds) and seconds > 0 else run.metrics.get("time/step_ms")
 
 
-class TrainingTime(Column):
-    """Seconds that all training steps of a run took together."""
-
-    def chosen(self, run: Run) -> float | None:
-        """The whole run counts, whichever epoch was chosen."""
-        return self.last(run)
-
-    def last(self, run: Run) -> float | None:
-        """Seconds; None where the run did not count them."""
-        seconds = run.details.get(self.key)
-        return float(seconds) if is_number(seconds) else None
+def _train_seconds(run: Run) -> float | None:
+    seconds = run.result.train_seconds
+    return float(seconds) if is_number(seconds) else None
 
 
-RECALL_1 = Column("val/recall@1", "Recall@1", "share of queries whose nearest image is of the same class")
-RECALL_10 = Column(
-    "val/recall@10", "Recall@10", "share of queries with an image of the same class among the nearest 10"
+METRICS = (
+    Metric("train/loss", "loss", "training loss of the last steps", "plain", "lower", shown=("progress",)),
+    Metric("train/pairs", "pairs", "pairs that the loss kept", "count", None, shown=("progress",)),
+    Metric(
+        "val/recall@1",
+        "Recall@1",
+        "share of queries whose nearest image is of the same class",
+        shown=("table", "progress", "evidence"),
+        curve=QUALITY,
+    ),
+    Metric(
+        "holdout/recall@1",
+        "Recall@1 on held-out classes",
+        "the same on training classes that are held out, to choose the epoch on",
+        curve=QUALITY,
+    ),
+    Metric(
+        "val/recall@8",
+        "Recall@8",
+        "share of queries with an image of the same class among the nearest 8",
+        shown=("table",),
+        instead_of="val/recall@10",
+    ),
+    Metric(
+        "val/recall@10",
+        "Recall@10",
+        "share of queries with an image of the same class among the nearest 10",
+        shown=("table",),
+        curve=QUALITY,
+    ),
+    Metric(
+        "val/map@r",
+        "MAP@R",
+        "mean average precision over the R nearest, R being the size of the class",
+        shown=("table", "progress", "evidence"),
+        curve=QUALITY,
+    ),
+    Metric(
+        "val/knn",
+        "kNN",
+        "accuracy of a nearest-neighbour vote on the backbone's features",
+        shown=("table", "progress", "evidence"),
+        curve=QUALITY,
+    ),
+    Metric(
+        "val/knn_proj", "kNN (proj.)", "the same on the projected embedding", shown=("table", "evidence"), curve=QUALITY
+    ),
+    Metric("train/loss_epoch", "training loss", "mean over the epoch", "plain", "lower", curve=QUALITY),
+    Metric(
+        "drift/mean",
+        "mean feature drift",
+        "how far a fixed batch moves from one measurement to the next",
+        "plain",
+        None,
+        curve=DRIFT,
+    ),
+    Metric(
+        "drift/max", "largest feature drift", "the image of the fixed batch that moves most", "plain", None, curve=DRIFT
+    ),
+    Metric(
+        "bank/staleness",
+        "staleness",
+        "mean distance between stored embeddings, realigned, and fresh ones of the same images",
+        "plain",
+        "lower",
+        shown=("table", "progress", "evidence"),
+        curve=STALE,
+        beside="bank/staleness_unadapted",
+    ),
+    Metric(
+        "bank/staleness_unadapted",
+        "not realigned",
+        "the same, had the stored embeddings not been realigned",
+        "plain",
+        "lower",
+        shown=("evidence",),
+    ),
+    Metric(
+        "time/step_ms",
+        "ms per step",
+        "milliseconds per step, and relative to no memory; trainings that run side by side disturb each other",
+        "ms",
+        None,
+        shown=("table",),
+        curve=COST,
+        read=_step_ms,
+    ),
+    Metric(
+        "train_seconds",
+        "training s",
+        "seconds in training steps of a whole run, without evaluation; trainings that run side by side disturb each "
+        "other",
+        "s",
+        None,
+        shown=("table",),
+        read=_train_seconds,
+    ),
+    Metric("bank/size", "rows in memory", "at the end of the epoch", "count", None, curve=COST),
 )
-RECALL_8 = Column("val/recall@8", "Recall@8", "share of queries with an image of the same class among the nearest 8")
-MAP_R = Column("val/map@r", "MAP@R", "mean average precision over the R nearest, R being the size of the class")
-KNN = Column("val/knn", "kNN", "accuracy of a nearest-neighbour vote on the backbone's features")
-KNN_PROJECTED = Column("val/knn_proj", "kNN (proj.)", "the same on the projected embedding")
-STALENESS = Column(
-    "bank/staleness",
-    "staleness",
-    "mean distance between stored embeddings, realigned, and fresh ones of the same images",
-    percent=False,
-    higher_is_better=False,
-)
-STEP_TIME = StepTime(
-    "time/step_ms",
-    "step time",
-    "milliseconds per step, and relative to no memory; trainings that run side by side disturb each other",
-    False,
-    None,
-)
-TRAINING_TIME = TrainingTime(
-    "train_seconds",
-    "training s",
-    "seconds in training steps of a whole run, without evaluation; trainings that run side by side disturb each other",
-    percent=False,
-    higher_is_better=None,
-    decimals=0,
-)
-
-COLUMNS: Mapping[str, tuple[Column, ...]] = {
-    "retrieval": (RECALL_1, RECALL_8, RECALL_10, MAP_R, STALENESS, STEP_TIME, TRAINING_TIME),
-    "moco": (KNN, KNN_PROJECTED, STALENESS, STEP_TIME, TRAINING_TIME),
+BY_NAME = {metric.name: metric for metric in METRICS}
+RECALL_1, STALENESS, LOSS = (BY_NAME[name] for name in ("val/recall@1", "bank/staleness", "train/loss_epoch"))
+CURVES = {
+    section: tuple(metric for metric in METRICS if metric.curve == section)
+    for section in dict.fromkeys(metric.curve for metric in METRICS if metric.curve)
 }
+"""The charts over epochs, by section."""
 
 
-def columns_of(task: str) -> tuple[Column, ...]:
-    """List the columns of a task; the first one decides."""
-    if task not in COLUMNS:
-        raise ValueError(f"`task` must be one of {', '.join(COLUMNS)}, got {task!r}.")
-    return COLUMNS[task]
+def shown_in(view: View) -> tuple[Metric, ...]:
+    """The metrics that are shown in a view, in order."""
+    return tuple(metric for metric in METRICS if view in metric.shown)

@@ -1,60 +1,235 @@
-"""What finished runs say of themselves: `result.json` of every run, `results.json` of a folder of runs."""
+"""What a run says of itself: `result.json` in its folder, and the list `results.json` of all runs beside it."""
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timezone
+from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock
 
+from adaptive_memory_bank.lab.runs.config import RunConfig
+from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json, read_json_object, write_json
 from adaptive_memory_bank.lab.runs.history import Curve, is_number, read_history
+from adaptive_memory_bank.lab.runs.variants import NONE
 
-RESULT_FILE = "result.json"
-RESULTS_FILE = "results.json"
+PACKAGES = ("adaptive-memory-bank", "torch", "pytorch-lightning", "timm", "lightly", "pytorch-metric-learning", "wandb")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The object of one run in `result.json` and `results.json`. A missing key has its default.
+
+    Attributes:
+        run: Name of the run's folder; None on ranks that write nothing.
+        folder: Path of the run's folder as the run knew it.
+        task: Name of the task.
+        data: Dataset, as the options name it.
+        adapter: Name of the adapter; `none` is a run without memory.
+        name: Label in tables and dashboards.
+        seed: Random seed.
+        batch_size: Images per step and process.
+        memory_size: Rows of the memory.
+        epochs: Passes over the training set.
+        preset: Where the options started from.
+        metrics: Values of the last epoch; None for one that is not finite.
+        best: Values of the chosen epoch, named `best/...`.
+        best_epoch: The chosen epoch, from 0.
+        chosen_on: What chose it: `validation` or `evaluation`.
+        seconds_per_step: Median.
+        train_seconds: All training steps together.
+        seconds: The whole run, evaluation included, since it was last started.
+        status: `running`, `complete`, `interrupted` or `failed`.
+        error: Why it failed.
+        wandb_id: Of the run on W&B.
+        versions: Of Python and the packages that matter.
+        machine: What it ran on.
+        date: When this was written.
+        other: Keys of the file that are not among these.
+    """
+
+    run: str | None = None
+    folder: str | None = None
+    task: str = "retrieval"
+    data: str = ""
+    adapter: str = NONE.name
+    name: str | None = None
+    seed: int = 0
+    batch_size: int | None = None
+    memory_size: int | None = None
+    epochs: int | None = None
+    preset: str | None = None
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    best: Mapping[str, float | None] = field(default_factory=dict)
+    best_epoch: int | None = None
+    chosen_on: str | None = None
+    seconds_per_step: float | None = None
+    train_seconds: float | None = None
+    seconds: float | None = None
+    status: str = "complete"
+    error: str | None = None
+    wandb_id: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: str | None = None
+    date: str | None = None
+    other: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, config: RunConfig, folder: Path | None, **known: Any) -> "RunResult":
+        """What is known of a run by its options, on this machine, now."""
+        shared = ("task", "data", "adapter", "seed", "batch_size", "epochs", "preset")
+        return cls(
+            run=None if folder is None else folder.name,
+            folder=None if folder is None else str(folder),
+            **{name: getattr(config, name) for name in shared},
+            name=config.name or config.adapter,
+            versions=_versions(),
+            machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            **known,
+        )
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> "RunResult":
+        """Read a run's object, of this version or another."""
+        names = {f.name for f in fields(cls)} - {"other"}
+        known = {key: value for key, value in entry.items() if key in names}
+        return cls(**known, other={key: value for key, value in entry.items() if key not in names})
+
+    def to_json(self) -> dict[str, Any]:
+        """The object as the file holds it; `error` only where there is one."""
+        entry = asdict(self)
+        other = entry.pop("other")
+        if self.error is None:
+            del entry["error"]
+        return {**entry, **other}
+
+
+def read_result(folder: RunFolder) -> RunResult | None:
+    """A run's own object; None where it has not written one."""
+    entry = read_json_object(folder.result_file)
+    return RunResult.from_json(entry) if entry else None
+
+
+def write_result(folder: RunFolder, result: RunResult) -> None:
+    """Write a run's own object, and bring the list of all runs beside it up to date."""
+    entry = result.to_json()
+    write_json(folder.result_file, entry)
+    # One writer at a time: comparisons run several trainings side by side.
+    with FileLock(folder.path.parent / ".results.lock"):
+        entries = {other.get("run"): other for other in _listed(folder.list_file, broken_is_empty=True)}
+        entries[folder.path.name] = entry
+        write_json(folder.list_file, list(entries.values()))
+
+
+def read_results(out: Path) -> dict[str, RunResult]:
+    """Read every run's object below a folder, by the name of the run's folder.
+
+    A run's own `result.json` is the truth; `results.json` adds the runs whose folders are gone.
+    """
+    listed = _listed(out / RunFolder.LIST)
+    found = {str(entry.get("run") or f"run-{index}"): entry for index, entry in enumerate(listed)}
+    for path in sorted(out.glob(f"*/{RunFolder.RESULT}")):
+        if entry := read_json_object(path):
+            found[path.parent.name] = {**entry, "run": path.parent.name}
+    return {name: RunResult.from_json(entry) for name, entry in found.items()}
+
+
+def _listed(path: Path, *, broken_is_empty: bool = False) -> list[dict[str, Any]]:
+    try:
+        entries = read_json(path)
+    except ValueError:
+        if not broken_is_empty:
+            raise
+        return []
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training and where it stands in a comparison.
+    """One training and its position in a comparison.
 
     Attributes:
         folder: Folder of the run.
-        task: `retrieval` or `moco`.
-        data: Name of the data set.
+        result: What the run says of itself.
         name: What the run is called in tables: its adapter, or the name of its variant.
         setting: The group of runs that may be compared with each other, usually the data set.
         seed: Random seed; runs with the same seed are paired.
         batch_size: Rows in a batch, as the comparison's grid has it.
         memory: Size of the memory, as the comparison's grid has it; None for a run without memory.
-        status: `complete`, `failed`, `interrupted` or `running`.
-        metrics: Values of the last epoch.
-        best: Values of the chosen epoch.
-        details: The whole object as the run wrote it.
     """
 
     folder: Path
-    task: str
-    data: str
+    result: RunResult = field(repr=False)
     name: str
     setting: str
     seed: int
     batch_size: int | None
     memory: float | None
-    status: str
-    metrics: Mapping[str, float]
-    best: Mapping[str, float]
-    details: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def placed(cls, folder: Path, result: RunResult, position: Mapping[str, Any]) -> "Run":
+        """A run where a comparison's plan puts it; the plan wins over what the run knows."""
+        memory = position.get("memory", result.memory_size)
+        return cls(
+            folder=folder,
+            result=result,
+            name=str(position.get("variant") or result.name or result.adapter),
+            setting=str(position.get("setting") or result.data),
+            seed=int(position.get("seed", result.seed)),
+            batch_size=position.get("batch_size", result.batch_size),
+            memory=None if result.adapter == NONE.name or not memory else memory,
+        )
+
+    @property
+    def task(self) -> str:
+        """Name of the task."""
+        return self.result.task
+
+    @property
+    def data(self) -> str:
+        """Name of the data set."""
+        return self.result.data
 
     @property
     def adapter(self) -> str:
         """Name of the adapter; `none` is a run without memory."""
-        return str(self.details.get("adapter", "none"))
+        return self.result.adapter
+
+    @property
+    def status(self) -> str:
+        """`complete`, `failed`, `interrupted` or `running`."""
+        return self.result.status
 
     @property
     def is_complete(self) -> bool:
         """Whether the run came to its end, so that its numbers count."""
         return self.status == "complete"
+
+    @cached_property
+    def metrics(self) -> Mapping[str, float]:
+        """Finite values of the last epoch."""
+        return _numbers(self.result.metrics)
+
+    @cached_property
+    def best(self) -> Mapping[str, float]:
+        """Finite values of the chosen epoch."""
+        return _numbers(self.result.best)
 
     def history(self) -> dict[str, Curve]:
         """Read the curves of the run."""
@@ -62,61 +237,10 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """Read the configuration the run was made with (empty where it left none)."""
-        path = self.folder / "config.yaml"
+        path = RunFolder(self.folder).config_file
         loaded = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
         return loaded if isinstance(loaded, dict) else {}
 
-    @classmethod
-    def from_details(cls, folder: Path, details: Mapping[str, Any], place: Mapping[str, Any]) -> "Run":
-        """Read a run's own object; `place` says where a comparison put it, and wins over what the run knows."""
-        adapter = str(details.get("adapter", "none"))
-        memory = place.get("memory", details.get("memory_size"))
-        return cls(
-            folder=folder,
-            task=str(details.get("task", "retrieval")),
-            data=str(details.get("data", "")),
-            name=str(place.get("variant") or details.get("name") or adapter),
-            setting=str(place.get("setting") or details.get("data", "")),
-            seed=int(place.get("seed", details.get("seed", 0))),
-            batch_size=place.get("batch_size", details.get("batch_size")),
-            memory=None if adapter == "none" or not memory else memory,
-            status=str(details.get("status", "complete")),
-            metrics=_numbers(details.get("metrics")),
-            best=_numbers(details.get("best")),
-            details=details,
-        )
 
-
-def read_details(out: Path) -> dict[str, dict[str, Any]]:
-    """Read every run's object below a folder, by the name of the run's folder.
-
-    Runs in parallel cannot share one list, so a run's own `result.json` is the truth; `results.json` adds the runs
-    whose folders are gone.
-    """
-    listed = _read_json(out / RESULTS_FILE) or []
-    found = {str(entry.get("run") or f"run-{index}"): entry for index, entry in enumerate(listed)}
-    for path in sorted(out.glob(f"*/{RESULT_FILE}")):
-        entry = _read_json(path)
-        if isinstance(entry, dict):
-            found[path.parent.name] = {**entry, "run": path.parent.name}
-    return found
-
-
-def read_json_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty where there is no such file or it holds something else."""
-    content = _read_json(path)
-    return content if isinstance(content, dict) else {}
-
-
-def _numbers(values: object) -> dict[str, float]:
-    items: Iterable[tuple[str, Any]] = values.items() if isinstance(values, Mapping) else ()
-    return {str(name): float(value) for name, value in items if is_number(value)}
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"`{path}` is not valid JSON ({error}).") from error
+def _numbers(values: Mapping[str, object]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if is_number(value)}

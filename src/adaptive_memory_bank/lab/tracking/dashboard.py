@@ -1,6 +1,6 @@
-"""A W&B workspace for a comparison: the same panels as in the report, on the server and live."""
+"""A W&B workspace for some runs: the same curves as in the report, on the server and live."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,33 +8,19 @@ from typing import Any
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces.reports.v2 import interface as wr
 
-from adaptive_memory_bank.lab.compare.comparison import Comparison, read_comparison
 from adaptive_memory_bank.lab.runs.folder import write_json
+from adaptive_memory_bank.lab.runs.metrics import CURVES, Metric, shown_in
 from adaptive_memory_bank.lab.runs.results import Run
-from adaptive_memory_bank.lab.tracking.server import check_server, within
+from adaptive_memory_bank.lab.tracking.network import within
+from adaptive_memory_bank.lab.tracking.server import check_server
 
 WORST_QUERIES = "worst_queries"
 SAVE_PATIENCE = 120.0  # seconds
 
-_CURVES = {
-    "Quality over epochs": (
-        "val/recall@1",
-        "val/recall@10",
-        "val/map@r",
-        "val/knn",
-        "val/knn_proj",
-        "train/loss_epoch",
-    ),
-    "Drift": ("drift/mean", "drift/max"),
-    "Staleness": ("bank/staleness", "bank/staleness_unadapted"),
-    "Cost": ("time/step_ms", "bank/size"),
-}
-_BEST = ("best/recall@1", "best/recall@8", "best/recall@10", "best/map@r", "best/knn", "best/knn_proj")
-
 
 @dataclass(frozen=True)
 class Logged:
-    """What the runs really sent to W&B: a panel for anything else would stay empty."""
+    """What the runs have sent to W&B; a panel for anything else would stay empty."""
 
     curves: frozenset[str]
     best: tuple[str, ...]
@@ -45,22 +31,20 @@ class Logged:
     def by(cls, runs: Sequence[Run]) -> "Logged":
         """Read it off the runs' own files, which hold the same names."""
         curves = frozenset(name for run in runs for name in run.history())
-        best = dict.fromkeys(name for run in runs for name in run.best if name in _BEST)
+        best = [m.best_name for m in shown_in("table") if m.is_score and any(m.best_name in run.best for run in runs)]
         groups = dict.fromkeys(str(group) for run in runs if (group := run.config().get("group")))
         # Variants that share an adapter (XBM and XBM*) are told apart by their names.
         key = "adapter" if all(run.name == run.adapter for run in runs) else "name"
         return cls(curves, tuple(best), tuple(groups), key)
 
 
-def make_workspace(comparison: Comparison, *, entity: str, project: str) -> ws.Workspace:
-    """Describe the workspace of a comparison; nothing is sent."""
-    logged = Logged.by(comparison.runs)
+def make_workspace(title: str, runs: Sequence[Run], *, entity: str, project: str) -> ws.Workspace:
+    """Describe the workspace of some runs; nothing is sent."""
+    logged = Logged.by(runs)
     key = wr.Config(logged.group_key)
     sections = [
-        ws.Section(
-            name=name, panels=[_curve(metric, key) for metric in metrics if metric in logged.curves], is_open=True
-        )
-        for name, metrics in _CURVES.items()
+        ws.Section(name=name, panels=[_curve(m, key) for m in metrics if m.name in logged.curves], is_open=True)
+        for name, metrics in CURVES.items()
     ]
     sections.insert(1, ws.Section(name="Best values", panels=[_bars(name, key) for name in logged.best], is_open=True))
     tables: list[Any] = [wr.WeavePanelSummaryTable(table_name=WORST_QUERIES), wr.RunComparer(diff_only="split")]
@@ -68,7 +52,7 @@ def make_workspace(comparison: Comparison, *, entity: str, project: str) -> ws.W
     return ws.Workspace(
         entity=entity,
         project=project,
-        name=comparison.title,
+        name=title,
         sections=[section for section in sections if section.panels],
         runset_settings=ws.RunsetSettings(
             filters=ws.And(ws.Metric("Group").isin(list(logged.groups))) if logged.groups else "",
@@ -78,10 +62,11 @@ def make_workspace(comparison: Comparison, *, entity: str, project: str) -> ws.W
     )
 
 
-def _curve(metric: str, key: Any) -> Any:
+def _curve(metric: Metric, key: Any) -> Any:
     """A metric over epochs: mean over the runs of a group, and one standard deviation around it."""
+    names: list[Any] = [name for name in (metric.name, metric.beside) if name]
     return wr.LinePlot(
-        title=metric, x="epoch", y=[metric], groupby=key, groupby_aggfunc="mean", groupby_rangefunc="stddev"
+        title=metric.name, x="epoch", y=names, groupby=key, groupby_aggfunc="mean", groupby_rangefunc="stddev"
     )
 
 
@@ -102,7 +87,8 @@ def spec_of(workspace: ws.Workspace) -> dict[str, Any]:
 
 
 def dashboard(
-    runs: Iterable[Path | str],
+    title: str,
+    runs: Sequence[Run],
     *,
     entity: str | None = None,
     project: str | None = None,
@@ -112,7 +98,8 @@ def dashboard(
     """Create the workspace of some runs, or write its specification, and say where it is.
 
     Args:
-        runs: Folders of runs.
+        title: Name of the workspace.
+        runs: What it shows.
         entity: W&B team or user; default: what the runs were made with.
         project: W&B project; default: what the runs were made with.
         dry_run: Send nothing.
@@ -122,14 +109,13 @@ def dashboard(
         ValueError: Without an entity, or without being logged in.
         ConnectionError: Where the server does not answer in time.
     """
-    comparison = read_comparison(runs)
-    configs = [run.config() for run in comparison.runs]
+    configs = [run.config() for run in runs]
     entity = entity or next((config["entity"] for config in configs if config.get("entity")), None)
     project = project or next((config["project"] for config in configs if config.get("project")), None)
     if not entity or not project:
         missing = "entity" if not entity else "project"
         raise ValueError(f"`{missing}` must name the W&B {missing}: the runs do not say which (`--{missing} NAME`).")
-    workspace = make_workspace(comparison, entity=entity, project=project)
+    workspace = make_workspace(title, runs, entity=entity, project=project)
     if out is not None:
         write_json(Path(out), spec_of(workspace))
     if dry_run:

@@ -1,10 +1,6 @@
-"""The W&B server: who asks is never asked back, and nobody waits for ever."""
+"""The W&B server: never prompts for a login, never waits forever."""
 
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Callable
-from typing import Any
+from adaptive_memory_bank.lab.tracking.network import check_reachable
 
 PATIENCE = 15.0  # seconds until a server counts as out of reach
 
@@ -23,37 +19,8 @@ def check_server(patience: float = PATIENCE) -> str:
     if not is_logged_in():
         raise ValueError("Not logged in to W&B. Run `wandb login`, or set WANDB_API_KEY.")
     address = str(wandb.setup().settings.base_url)
-    within(patience, lambda: _ask(address, patience), doing=f"reaching W&B at {address}")
-    return address
-
-
-def _ask(address: str, patience: float) -> None:
     try:
-        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=patience).close()
-    except urllib.error.HTTPError:
-        return  # an error page is an answer
-    except (OSError, ValueError) as error:
-        raise ConnectionError(f"W&B at {address} cannot be reached: {error}") from error
-
-
-def within(seconds: float, task: Callable[[], Any], *, doing: str) -> None:
-    """Do something in at most so many seconds.
-
-    Raises:
-        ConnectionError: After that time. (Name resolution and retries of others know no time limit of their own.)
-    """
-    errors: list[BaseException] = []
-
-    def attempt() -> None:
-        try:
-            task()
-        except BaseException as error:  # handed to the caller below
-            errors.append(error)
-
-    thread = threading.Thread(target=attempt, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        raise ConnectionError(f"Gave up {doing} after {seconds:g} seconds.")
-    if errors:
-        raise errors[0]
+        check_reachable(address, patience)
+    except ConnectionError as error:
+        raise ConnectionError(f"W&B at {error}") from error
+    return address

@@ -17,23 +17,23 @@ def offline_runs(folders: Iterable[Path | str]) -> list[Path]:
     Raises:
         ValueError: Where a folder does not exist, or none holds an offline run.
     """
-    places = [Path(folder) for folder in folders]
-    for place in places:
-        if not place.is_dir():
-            raise ValueError(f"`{place}` is not a folder.")
-    found = {path.resolve() for place in places for path in place.rglob("wandb/offline-run-*") if path.is_dir()}
+    roots = [Path(folder) for folder in folders]
+    for root in roots:
+        if not root.is_dir():
+            raise ValueError(f"`{root}` is not a folder.")
+    found = {path.resolve() for root in roots for path in root.rglob("wandb/offline-run-*") if path.is_dir()}
     if not found:
-        raise ValueError(f"No offline W&B runs below {', '.join(map(str, places))}.")
+        raise ValueError(f"No offline W&B runs below {', '.join(map(str, roots))}.")
     return sorted(found, key=lambda path: path.name)
 
 
 def sync(folders: Iterable[Path | str], *, entity: str | None = None, project: str | None = None) -> list[Path]:
-    """Upload the offline runs below some folders and return them; runs that are on the server already stay as they are.
+    """Upload the offline runs below some folders and return them; those already on the server are unchanged.
 
     Args:
         folders: Folders of runs.
-        entity: W&B team or user in place of the one the runs were made for.
-        project: W&B project in place of theirs.
+        entity: W&B team or user instead of the one the runs were made for.
+        project: W&B project instead of theirs.
 
     Raises:
         ValueError: Where there is nothing to upload, or nobody is logged in.
@@ -50,7 +50,7 @@ def sync(folders: Iterable[Path | str], *, entity: str | None = None, project: s
 
 def _upload(run: Path, options: list[str]) -> None:
     command = [sys.executable, "-m", "wandb", "sync", "--yes", *options, str(run)]
-    # No terminal to read from and no mode that would keep it offline: it uploads or it fails.
+    # Without a terminal it cannot prompt, and without WANDB_MODE it cannot stay offline: it uploads or fails.
     environment = {name: value for name, value in os.environ.items() if name != "WANDB_MODE"}
     try:
         done = subprocess.run(

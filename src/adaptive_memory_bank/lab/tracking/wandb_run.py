@@ -1,12 +1,9 @@
-"""Where numbers go: `metrics.jsonl` always, Weights & Biases as far as it can be reached, never a prompt."""
+"""A run on Weights & Biases, as far as it can be reached; never a prompt."""
 
-import json
-import math
 import netrc
 import os
 import secrets
 import warnings
-from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -14,81 +11,11 @@ from urllib.parse import urlparse
 
 import wandb
 from pytorch_lightning.loggers import WandbLogger
-from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 INIT_PATIENCE = 20.0  # seconds until W&B counts as out of reach
 FINISH_PATIENCE = 120.0  # seconds to let an upload finish
 STEP = "trainer/global_step"
-
-
-class JsonlLogger(Logger):
-    """Lightning logger that appends one JSON object a line; lines wait in memory until `flush`.
-
-    `position()` belongs into a checkpoint: `rewind(position)` drops what was written after it, so that a resumed run
-    leaves the same file as one that was never stopped.
-
-    Args:
-        path: The file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-        self._lines: list[str] = []
-
-    @property
-    def name(self) -> str:
-        """Name of the file."""
-        return self.path.name
-
-    @property
-    def version(self) -> str:
-        """There is one."""
-        return "0"
-
-    @rank_zero_only
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Hyper-parameters are in `config.yaml`."""
-
-    @rank_zero_only
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Add a line; values that JSON cannot hold become null."""
-        line = {"epoch": metrics.get("epoch"), "step": step}
-        line.update({key: _plain(value) for key, value in metrics.items() if key != "epoch"})
-        self._lines.append(json.dumps(line) + "\n")
-
-    @rank_zero_only
-    def flush(self) -> None:
-        """Write what waits."""
-        if self._lines:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.writelines(self._lines)
-            self._lines.clear()
-
-    def position(self) -> int:
-        """Bytes of the file, everything written."""
-        self.flush()
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    @rank_zero_only
-    def rewind(self, position: int) -> None:
-        """Forget lines that were written after `position`."""
-        if self.path.exists():
-            os.truncate(self.path, min(position, self.path.stat().st_size))
-
-    def save(self) -> None:
-        """Lightning's name for `flush`."""
-        self.flush()
-
-    @rank_zero_only
-    def finalize(self, status: str) -> None:
-        """Write what waits at the end of a run."""
-        self.flush()
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def wandb_mode(choice: str) -> str:

@@ -9,10 +9,9 @@ from torch.utils.data import Dataset
 
 from adaptive_memory_bank.lab.data import Part
 from adaptive_memory_bank.lab.data.loader import fetch
-from adaptive_memory_bank.lab.data.randomness import Stream
+from adaptive_memory_bank.lab.data.randomness import Stream, kept_generators
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.data.transforms import Transform
-from adaptive_memory_bank.lab.runs.checkpoints import random_state, set_random_state
 from adaptive_memory_bank.lab.training.scores import gather_interleaved
 from adaptive_memory_bank.lab.training.step import TrainingModule
 
@@ -78,23 +77,13 @@ def _embed_batches(module: TrainingModule, numbers: list[int]) -> Tensor:
     past = PastBatches(data.train, data.train_transform, module.plan, config.seed)
     workers = 0 if data.train.in_memory else config.num_workers
     rows = []
-    with _same_generators():
+    with kept_generators():  # dropout draws from them
         for number, images in zip(mine, fetch(past, mine, workers=workers), strict=True):
             with _same_buffers(*module.embedders), trainer.precision_plugin.train_step_context():
                 rows.append(module.embed_batch(images.to(module.device), number))
     assert module.bank is not None
     none = torch.empty(0, config.batch_size, module.bank.dim, device=module.device)  # fewer batches than processes
     return gather_interleaved(torch.stack(rows) if rows else none, len(numbers))
-
-
-@contextmanager
-def _same_generators() -> Iterator[None]:
-    """Put the random generators back after: dropout draws from them."""
-    states = random_state()
-    try:
-        yield
-    finally:
-        set_random_state(states)
 
 
 @contextmanager

@@ -6,11 +6,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from adaptive_memory_bank.lab.data import ImageDataset, Part, RetrievalData
+from adaptive_memory_bank.distributed import gather_batch
+from adaptive_memory_bank.lab.data import ImageDataset, Part
 from adaptive_memory_bank.lab.data.loader import fetch
 from adaptive_memory_bank.lab.data.transforms import Transform
-from adaptive_memory_bank.lab.runs.config import MocoConfig
-from adaptive_memory_bank.metrics import QueryScores, knn_accuracy, score_queries
+from adaptive_memory_bank.metrics import QueryScores, score_queries
 
 Embed = Callable[[Tensor], Tensor]
 
@@ -50,13 +50,10 @@ def gather_interleaved(rows: Tensor, total: int) -> Tensor:
     """Put together what ranks hold of a list that was dealt out in turn (rank r: r, r + world, ...): each row once."""
     if not _is_distributed():
         return rows
-    world_size = dist.get_world_size()
-    share = -(-total // world_size)
-    padded = rows.new_zeros(share, *rows.shape[1:])
-    padded[: len(rows)] = rows
-    shares = [torch.empty_like(padded) for _ in range(world_size)]
-    dist.all_gather(shares, padded)
-    return torch.stack(shares, dim=1).flatten(0, 1)[:total]
+    gathered, _, _ = gather_batch(rows, None)
+    ranks = dist.get_world_size()
+    order = torch.cat([torch.arange(rank, total, ranks) for rank in range(ranks)])
+    return gathered[torch.argsort(order)]
 
 
 class evaluating:  # noqa: N801  reads as a verb: `with evaluating(model):`
@@ -91,31 +88,6 @@ def summary(scores: QueryScores, ks: Sequence[int], prefix: str) -> dict[str, fl
     """Metrics named `<prefix>/recall@1` and so on, for the k that the set is large enough for."""
     values = scores.summary([k for k in ks if k <= scores.candidates] or [1])
     return {f"{prefix}/{name}": value for name, value in values.items()}
-
-
-def knn_metrics(
-    config: MocoConfig, data: RetrievalData, rows: tuple[Tensor, Tensor], stored: tuple[Tensor, Tensor]
-) -> dict[str, float]:
-    """Accuracy of a weighted kNN on the features (`val/knn`) and on the head's output (`val/knn_proj`).
-
-    Args:
-        config: Has k and the temperature of the votes.
-        data: Has the labels; training images vote.
-        rows: Features and head's output of the queries.
-        stored: Those of the training images.
-    """
-    return {
-        name: knn_accuracy(
-            found,
-            data.query.labels,
-            votes,
-            data.train.labels,
-            num_classes=len(data.train.class_names),
-            k=min(config.knn_k, len(votes)),
-            temperature=config.knn_temperature,
-        )
-        for name, found, votes in zip(("val/knn", "val/knn_proj"), rows, stored, strict=True)
-    }
 
 
 def _is_distributed() -> bool:

@@ -1,6 +1,5 @@
 """From a configuration to a finished run folder: what both trainers do around their modules."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +15,25 @@ from adaptive_memory_bank.lab.runs.checkpoints import (
     LAST,
     AtomicCheckpointIO,
     CheckpointEvery,
-    RandomState,
     newest_checkpoint,
 )
-from adaptive_memory_bank.lab.runs.config import Config, load_config, resumed_config
+from adaptive_memory_bank.lab.runs.config import Config, RunConfig, load_config, resumed_config
 from adaptive_memory_bank.lab.runs.folder import RunFolder
-from adaptive_memory_bank.lab.training.isolation import isolated
-from adaptive_memory_bank.lab.training.record import JournalPosition, Session
+from adaptive_memory_bank.lab.runs.results import RunResult, read_result
+from adaptive_memory_bank.lab.training.process import RandomState, isolated
+from adaptive_memory_bank.lab.training.record import RunRecord
 from adaptive_memory_bank.lab.training.step import NonFiniteLossError, TrainingModule
+from adaptive_memory_bank.lab.training.tasks import TASKS
 from adaptive_memory_bank.lab.training.watch.evaluation import EvaluationMonitor
 from adaptive_memory_bank.lab.training.watch.interrupts import InterruptGuard, TrainingInterrupted
-from adaptive_memory_bank.lab.training.watch.measurements import DriftMonitor, StalenessMonitor, TrainingLog
+from adaptive_memory_bank.lab.training.watch.monitors import DriftMonitor, StalenessMonitor
 from adaptive_memory_bank.lab.training.watch.progress import Progress
+from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 
 @dataclass(frozen=True)
-class Task(Generic[Config]):
-    """What is special to one trainer.
+class Training(Generic[Config]):
+    """What a task builds from its options.
 
     Args:
         config: The options.
@@ -55,20 +56,29 @@ class Task(Generic[Config]):
     idle_parameters: bool = False
 
 
-def execute(config: Config, build: Callable[[Config], Task[Config]]) -> dict[str, Any]:
-    """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder."""
+def run(config: RunConfig) -> RunResult:
+    """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder.
+
+    Example:
+        >>> from adaptive_memory_bank.lab.runs.config import make_config
+        >>> from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+        >>> config = make_config(RetrievalConfig, "small", adapter="xbn", epochs=10)
+        >>> result = run(config)  # doctest: +SKIP
+        >>> result.best["best/recall@1"]  # doctest: +SKIP
+    """
     folder: RunFolder | None = None
     if config.resume is not None:
         folder = RunFolder.open(config.resume)
         config = resumed_config(config, load_config(type(config), folder.config_file))
-        if folder.read_result().get("status") == "complete":
-            return folder.read_result()
+        earlier = read_result(folder)
+        if earlier is not None and earlier.status == "complete":
+            return earlier
     with isolated(config):
-        task = build(config)  # every complaint comes before a folder exists
+        training = TASKS[config.task].build(config)  # every complaint comes before a folder exists
         resumed = folder is not None
         if folder is None and _writes():
             folder = RunFolder.create(config)
-        return _train(task, folder, resumed=resumed)
+        return _train(training, folder, resumed=resumed)
 
 
 def _writes() -> bool:
@@ -76,41 +86,41 @@ def _writes() -> bool:
     return int(cast("Any", rank_zero_only).rank) == 0
 
 
-def _train(task: Task[Any], folder: RunFolder | None, *, resumed: bool) -> dict[str, Any]:
-    facts = {"memory_size": task.memory_size, "chosen_on": task.chosen_on}
-    session = Session(task.config, folder if _writes() else None, facts=facts, resumed=resumed)
-    checkpoints = CheckpointEvery(_checkpoint_folder(folder), task.config.checkpoint_every, task.evaluation)
-    watch, guard = TrainingLog(task.config.log_every), InterruptGuard(checkpoints)
+def _train(training: Training[Any], folder: RunFolder | None, *, resumed: bool) -> RunResult:
+    facts = {"memory_size": training.memory_size, "chosen_on": training.chosen_on}
+    record = RunRecord(training.config, folder if _writes() else None, facts=facts, resumed=resumed)
+    checkpoints = CheckpointEvery(_checkpoint_folder(folder), training.config.checkpoint_every, training.evaluation)
+    watch, guard = TrainingLog(training.config.log_every), InterruptGuard(checkpoints)
     guard.install()
     try:
-        _fit(task, session, [watch, *_monitors(task, session), checkpoints, guard], folder if resumed else None)
-        session.show_gallery(task.evaluation, task.query, task.gallery)
-        return session.end("complete", task.evaluation, watch)
+        _fit(training, record, [watch, *_monitors(training, record), checkpoints, guard], folder if resumed else None)
+        record.show_gallery(training.evaluation, training.query, training.gallery)
+        return record.end("complete", training.evaluation, watch)
     except TrainingInterrupted:
-        return session.end("interrupted", task.evaluation, watch)
+        return record.end("interrupted", training.evaluation, watch)
     except (KeyboardInterrupt, SystemExit):  # Lightning turns the second Ctrl-C into an exit
-        session.end("interrupted", task.evaluation, watch)
+        record.end("interrupted", training.evaluation, watch)
         raise KeyboardInterrupt from None
     except Exception as error:
         with suppress(OSError):  # a full disk may have no room for the verdict either
-            session.end("failed", task.evaluation, watch, error=_with_checkpoint(error, folder))
+            record.end("failed", training.evaluation, watch, error=_with_checkpoint(error, folder))
         raise
     finally:
-        session.close()
+        record.close()
         guard.restore()
 
 
-def _fit(task: Task[Any], session: Session, callbacks: list[Callback], earlier: RunFolder | None) -> None:
+def _fit(training: Training[Any], record: RunRecord, callbacks: list[Callback], earlier: RunFolder | None) -> None:
     """Train; every rank reads the checkpoint of the `earlier` part of a resumed run."""
-    folder, config = session.folder, task.config
+    folder, config = record.folder, training.config
     trainer = pl.Trainer(
         accelerator=config.accelerator,
         devices=config.devices,
         num_nodes=config.num_nodes,
-        strategy=_strategy(task),
+        strategy=_strategy(training),
         precision=config.precision,
         max_epochs=config.epochs,
-        logger=session.start() or False,
+        logger=record.start() or False,
         callbacks=callbacks,
         plugins=[AtomicCheckpointIO()],
         use_distributed_sampler=False,  # ours knows about ranks
@@ -119,38 +129,37 @@ def _fit(task: Task[Any], session: Session, callbacks: list[Callback], earlier: 
         enable_model_summary=False,
         default_root_dir=None if folder is None else str(folder.path),
     )
-    checkpoint = _resume_from(earlier, session)
-    task.module.to(memory_format=task.module.memory_format)
-    trainer.fit(task.module, ckpt_path=checkpoint, weights_only=True)
+    checkpoint = _resume_from(earlier, record)
+    training.module.to(memory_format=training.module.memory_format)
+    trainer.fit(training.module, ckpt_path=checkpoint, weights_only=True)
 
 
-def _monitors(task: Task[Any], session: Session) -> list[Callback]:
-    config = task.config
-    monitors: list[Callback] = [RandomState(), JournalPosition(session)]
+def _monitors(training: Training[Any], record: RunRecord) -> list[Callback]:
+    config = training.config
+    monitors: list[Callback] = [RandomState(), record]
     if config.drift_every:
         monitors.append(DriftMonitor(config.drift_every, config.probe_size))
     if config.staleness_rows:
         monitors.append(StalenessMonitor(config.staleness_rows))
-    monitors.append(task.evaluation)
-    if not config.quiet and session.folder is not None:
+    monitors.append(training.evaluation)
+    if not config.quiet and record.folder is not None:
         monitors.append(Progress())
     return monitors
 
 
-def _strategy(task: Task[Any]) -> str | Strategy:
-    if task.config.devices * task.config.num_nodes == 1:
+def _strategy(training: Training[Any]) -> str | Strategy:
+    if training.config.devices * training.config.num_nodes == 1:
         return "auto"
-    return DDPStrategy(find_unused_parameters=task.idle_parameters)
+    return DDPStrategy(find_unused_parameters=training.idle_parameters)
 
 
-def _resume_from(earlier: RunFolder | None, session: Session) -> Path | None:
+def _resume_from(earlier: RunFolder | None, record: RunRecord) -> Path | None:
     """The checkpoint to go on from; a run that was killed before its first one starts again in its folder."""
     if earlier is None:
         return None
     if any(earlier.checkpoints.glob("*.ckpt")):
         return newest_checkpoint(earlier.checkpoints)
-    if session.journal is not None:
-        session.journal.rewind(0)
+    record.rewind()
     return None
 
 

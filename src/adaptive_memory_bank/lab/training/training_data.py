@@ -6,15 +6,17 @@ from adaptive_memory_bank.lab.data import Part, RetrievalData, eval_transform, l
 from adaptive_memory_bank.lab.data.colour_view import ColourView
 from adaptive_memory_bank.lab.data.jitter import AffineJitter
 from adaptive_memory_bank.lab.data.photos import PerImage
-from adaptive_memory_bank.lab.data.transforms import Transform, Views
+from adaptive_memory_bank.lab.data.transforms import Normalization, Transform, Views
 from adaptive_memory_bank.lab.models.encoder import backbone_normalization
-from adaptive_memory_bank.lab.runs.config import MocoConfig, RetrievalConfig, RunConfig
+from adaptive_memory_bank.lab.runs.config import RunConfig
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.step import TrainingData
 
 
-def load_images(config: RunConfig, name: str | None = None) -> RetrievalData:
+def load_images(config: RunConfig) -> RetrievalData:
     """The dataset at the size the run wants; small sets are scaled once, in memory."""
-    data = load_dataset(name or config.data, root=config.data_root, download=config.download)
+    data = load_dataset(config.data, root=config.data_root, download=config.download)
     return data.prepared(config.image_size or data.image_size)
 
 
@@ -22,7 +24,7 @@ def retrieval_data(config: RetrievalConfig) -> TrainingData:
     """Training classes, held-out classes, and the transforms of both."""
     data = load_images(config)
     train, held_out = hold_out_classes(data.train, config.validation, seed=config.seed)
-    side, colours = config.image_size, backbone_normalization(config)
+    side, colours = config.image_size, Normalization(*backbone_normalization(config))
     augment = train_transform(data, side, augmentation=config.augmentation, normalization=colours)
     return TrainingData(data, train, held_out, augment, eval_transform(data, side, normalization=colours), colours)
 

@@ -1,4 +1,4 @@
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.report.configurations import configurations
 
 

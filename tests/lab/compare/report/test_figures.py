@@ -1,7 +1,8 @@
 import pytest
 
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
-from adaptive_memory_bank.lab.compare.report.figures import MOVEMENT, QUALITY, curve_charts, grid_charts, seeds_chart
+from adaptive_memory_bank.lab.compare.reading import read_comparison
+from adaptive_memory_bank.lab.compare.report.figures import curve_charts, grid_charts, seeds_chart
+from adaptive_memory_bank.lab.runs.metrics import CURVES, QUALITY, STALE
 
 
 def section_of(folder):
@@ -13,7 +14,7 @@ def test_a_curve_is_the_mean_over_seeds_and_the_band_one_deviation(tmp_path, wri
     for seed, score in ((0, 0.4), (1, 0.6)):
         write_run(tmp_path, "xbn", seed, score=score, epochs=1)
     section = section_of(tmp_path)
-    recall = curve_charts(section, QUALITY, at=section.conditions[0])[0]
+    recall = curve_charts(section, CURVES[QUALITY], at=section.conditions[0])[0]
     low, high, line = recall.figure.data
     assert list(line.x) == [1]
     assert line.y[0] == pytest.approx(50)
@@ -24,19 +25,19 @@ def test_a_curve_is_the_mean_over_seeds_and_the_band_one_deviation(tmp_path, wri
 def test_one_seed_has_no_band(tmp_path, write_run):
     write_run(tmp_path, "xbn")
     section = section_of(tmp_path)
-    assert len(curve_charts(section, QUALITY, at=section.conditions[0])[0].figure.data) == 1
+    assert len(curve_charts(section, CURVES[QUALITY], at=section.conditions[0])[0].figure.data) == 1
 
 
 def test_charts_without_any_value_are_left_out(tmp_path, write_run):
     write_run(tmp_path, "none")
     section = section_of(tmp_path)
-    assert curve_charts(section, MOVEMENT, at=section.conditions[0]) == []
+    assert curve_charts(section, CURVES[STALE], at=section.conditions[0]) == []
 
 
 def test_staleness_stands_next_to_what_it_would_be_without_adaptation(tmp_path, write_run):
     write_run(tmp_path, "xbn")
     section = section_of(tmp_path)
-    (staleness,) = [c for c in curve_charts(section, MOVEMENT, at=section.conditions[0]) if "Staleness" in c.title]
+    (staleness,) = curve_charts(section, CURVES[STALE], at=section.conditions[0])
     adapted, plain = staleness.figure.data
     assert plain.line.dash == "dot"
     assert plain.y[-1] == pytest.approx(1.3 * adapted.y[-1])
@@ -75,14 +76,16 @@ def test_every_seed_is_a_dot(tmp_path, write_run):
 def test_names_are_text_to_plotly(tmp_path, write_run):
     write_run(tmp_path, "xbn", name="<a href='javascript:1'>x</a>")
     section = section_of(tmp_path)
-    assert curve_charts(section, QUALITY, at=section.conditions[0])[0].figure.data[0].name.startswith("&lt;a href")
+    assert (
+        curve_charts(section, CURVES[QUALITY], at=section.conditions[0])[0].figure.data[0].name.startswith("&lt;a href")
+    )
 
 
 def charts_with_start(folder, write_run, start, **options):
     write_run(folder, "xbn", options={"memory_start": start, **options})
     section = section_of(folder)
     at = section.conditions[0]
-    return curve_charts(section, QUALITY, at=at) + curve_charts(section, MOVEMENT, at=at)
+    return [chart for metrics in CURVES.values() for chart in curve_charts(section, metrics, at=at)]
 
 
 def test_every_curve_marks_where_the_memory_starts_and_the_loss_says_what_that_means(tmp_path, write_run):
@@ -91,7 +94,7 @@ def test_every_curve_marks_where_the_memory_starts_and_the_loss_says_what_that_m
     assert {len(chart.figure.layout.shapes) for chart in charts} == {1}
     assert {chart.figure.layout.annotations[0].text for chart in charts} == {"memory starts"}
     told = [chart.title for chart in charts if "the loss may jump" in chart.caption]
-    assert told == ["Training loss"]
+    assert told == ["Training loss per epoch"]
 
 
 @pytest.mark.parametrize("start", [0, 5])

@@ -1,25 +1,25 @@
 import json
 
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
-from adaptive_memory_bank.lab.compare.report.mistakes import galleries, read_gallery
+from adaptive_memory_bank.lab.compare.reading import read_comparison
+from adaptive_memory_bank.lab.compare.report.mistakes import read_queries, worst_queries
 
 
-def test_the_worst_query_comes_first(tmp_path, write_run, write_gallery):
-    write_gallery(write_run(tmp_path, "xbn"), count=4)
+def test_the_worst_query_comes_first(tmp_path, write_run, write_worst_queries):
+    write_worst_queries(write_run(tmp_path, "xbn"), count=4)
     (section,) = read_comparison([tmp_path]).sections
-    (gallery,) = galleries(section)
-    assert gallery.title == "xbn, seed 0"
-    assert [query.first_match for query in gallery.queries] == [5, 4, 3, 2]
-    assert [match.correct for match in gallery.queries[-1].matches][:2] == [False, True]
+    (found,) = worst_queries(section)
+    assert found.title == "xbn, seed 0"
+    assert [query.first_match for query in found.queries] == [5, 4, 3, 2]
+    assert [match.correct for match in found.queries[-1].matches][:2] == [False, True]
 
 
-def test_one_gallery_for_each_variant(tmp_path, write_run, write_gallery):
+def test_every_variant_shows_those_of_one_run(tmp_path, write_run, write_worst_queries):
     for adapter in ("ema", "xbn"):
         for seed in (0, 1):
-            write_gallery(write_run(tmp_path, adapter, seed))
+            write_worst_queries(write_run(tmp_path, adapter, seed))
     write_run(tmp_path, "auto")
     (section,) = read_comparison([tmp_path]).sections
-    assert [gallery.title for gallery in galleries(section)] == ["xbn, seed 0", "ema, seed 0"]
+    assert [found.title for found in worst_queries(section)] == ["xbn, seed 0", "ema, seed 0"]
 
 
 def test_what_is_no_image_gets_no_address(tmp_path, write_run):
@@ -27,7 +27,7 @@ def test_what_is_no_image_gets_no_address(tmp_path, write_run):
     query = {"class": "a", "image": 'x" onerror="alert(1)', "first_match": "5", "matches": [3, {"score": "high"}]}
     (run / "gallery.json").write_text(json.dumps({"queries": [query, "nonsense"]}))
     (section,) = read_comparison([tmp_path]).sections
-    (found,) = read_gallery(section.runs[0])
+    (found,) = read_queries(section.runs[0])
     assert found.picture.source == ""
     assert found.first_match is None
     assert [(match.correct, match.score) for match in found.matches] == [(False, None)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_memory_bank.lab.compare.comparison import read_comparison
+from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.report import write_report
 
 EVIL = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -17,7 +17,7 @@ def small(tmp_path_factory):
 
 
 @pytest.fixture
-def report(small, write_run, write_gallery):
+def report(small, write_run, write_worst_queries):
     """A report with two data sets, a grid, a failed run, and class names that try to run."""
     path = small / "report.html"
     if path.exists():
@@ -25,7 +25,7 @@ def report(small, write_run, write_gallery):
     for adapter in ("none", "identity", "xbn"):
         for seed in (0, 1):
             run = write_run(small / "plain", adapter, seed)
-            write_gallery(run, names=(EVIL, "a name that is much too long for the little room below a picture"))
+            write_worst_queries(run, names=(EVIL, "a name that is much too long for the little room below a picture"))
     for batch in (16, 64):
         for adapter in ("identity", "auto"):
             write_run(small / "grid", adapter, data=f"npz:{EVIL}", batch_size=batch, name=adapter + EVIL)
@@ -81,7 +81,7 @@ def test_it_renders_with_its_charts_and_the_console_is_clean(report, page):
 
 def test_pictures_are_marked_right_and_wrong(page):
     marks = page.evaluate(
-        "[...document.querySelectorAll('details.gallery:last-of-type .query')].map((query) =>"
+        "[...document.querySelectorAll('details.worst:last-of-type .query')].map((query) =>"
         " [...query.querySelectorAll('.matches i')].map((mark) => mark.textContent).join(''))"
     )
     assert marks == ["✗✗✗✓✓✓✓✓", "✗✗✓✓✓✓✓✓", "✗✓✓✓✓✓✓✓"]

@@ -9,7 +9,9 @@ from lightly.models.batchnorm import SplitBatchNorm
 
 from adaptive_memory_bank.lab.models.resnet import Backbone
 from adaptive_memory_bank.lab.runs.config import make_config
+from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.moco import task as moco
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.losses import MemoryInfoNCELoss
 
 
@@ -24,9 +26,9 @@ def test_features_learn_without_labels(adapter, moco_config):
         "adapter": adapter,
         "staleness_rows": 0,
     }
-    untrained = moco.run(moco_config(**options, epochs=1, lr=1e-12))
-    trained = moco.run(moco_config(**options, epochs=4))
-    assert trained["best"]["best/knn_proj"] > untrained["best"]["best/knn_proj"] + 0.05
+    untrained = train.run(moco_config(**options, epochs=1, lr=1e-12))
+    trained = train.run(moco_config(**options, epochs=4))
+    assert trained.best["best/knn_proj"] > untrained.best["best/knn_proj"] + 0.05
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +44,11 @@ def colours(tmp_path_factory) -> str:
 @pytest.mark.parametrize("preset", ["paper", "lightly"])
 def test_presets_train_on_colour_images(preset, colours, tmp_path):
     short = {"epochs": 1, "batch_size": 16, "memory": 32, "num_workers": 0, "width": 0.125, "threads": 1}
-    config = make_config(
-        moco.MocoConfig, preset, **short, data=colours, out=str(tmp_path), wandb="disabled", quiet=True
-    )
-    result = moco.run(config)
-    assert result["status"] == "complete"
-    assert result["chosen_on"] == "evaluation"
-    assert result["metrics"]["train/lr"] == pytest.approx(0.06 * 16 / 128 if preset == "lightly" else 0.03)
+    config = make_config(MocoConfig, preset, **short, data=colours, out=str(tmp_path), wandb="disabled", quiet=True)
+    result = train.run(config)
+    assert result.status == "complete"
+    assert result.chosen_on == "evaluation"
+    assert result.metrics["train/lr"] == pytest.approx(0.06 * 16 / 128 if preset == "lightly" else 0.03)
 
 
 def test_the_stem_keeps_the_size_and_has_no_pool():
@@ -60,7 +60,7 @@ def test_the_stem_keeps_the_size_and_has_no_pool():
 
 def test_an_unknown_resnet_names_the_others(moco_config):
     with pytest.raises(ValueError, match=r"`model` must be one of resnet-9, .*, got 'resnet18'"):
-        moco.run(moco_config(model="resnet18"))
+        train.run(moco_config(model="resnet18"))
 
 
 def test_keys_follow_queries_by_momentum_and_take_no_gradient(moco_config, monkeypatch):
@@ -73,7 +73,7 @@ def test_keys_follow_queries_by_momentum_and_take_no_gradient(moco_config, monke
         seen.append((before, self.key_head.weight.data.clone(), self.key_head.weight.grad))
 
     monkeypatch.setattr(moco.MocoModule, "training_step", watched)
-    moco.run(moco_config(epochs=1, momentum=0.9))
+    train.run(moco_config(epochs=1, momentum=0.9))
     for (query, key), after, gradient in seen:
         torch.testing.assert_close(after, 0.9 * key + 0.1 * query)
         assert gradient is None
@@ -96,7 +96,7 @@ def test_the_queue_holds_the_latest_keys_with_their_images(same_image_negatives,
         step(self, batch, batch_idx)
 
     monkeypatch.setattr(moco.MocoModule, "training_step", watched)
-    moco.run(moco_config(epochs=1, adapter="xbn", memory=70, same_image_negatives=same_image_negatives))
+    train.run(moco_config(epochs=1, adapter="xbn", memory=70, same_image_negatives=same_image_negatives))
     module = modules[0]
     assert isinstance(module.criterion, kind)
     latest = torch.cat(seen)[-70:]

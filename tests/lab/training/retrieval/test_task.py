@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from adaptive_memory_bank.lab.runs.checkpoints import BEST, read_checkpoint
+from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.retrieval import task as retrieval
 from adaptive_memory_bank.lab.training.trained_encoder import evaluate_run
 from adaptive_memory_bank.lab.training.watch import progress
@@ -19,13 +20,13 @@ from adaptive_memory_bank.lab.training.watch import progress
 @pytest.mark.parametrize("adapter", ["none", "identity", "xbn", "ema", "axbn", "auto", "fresh"])
 def test_every_adapter_learns(adapter, retrieval_config):
     """Better than an untrained encoder, on classes that never trained."""
-    untrained = retrieval.run(retrieval_config(adapter=adapter, epochs=1, lr=1e-12))
-    trained = retrieval.run(retrieval_config(adapter=adapter, epochs=8, lr=3e-3))
-    assert trained["best"]["best/map@r"] > untrained["best"]["best/map@r"] + 0.03
+    untrained = train.run(retrieval_config(adapter=adapter, epochs=1, lr=1e-12))
+    trained = train.run(retrieval_config(adapter=adapter, epochs=8, lr=3e-3))
+    assert trained.best["best/map@r"] > untrained.best["best/map@r"] + 0.03
 
 
 def test_equal_seeds_train_equally_and_others_do_not(retrieval_config):
-    same = [retrieval.run(retrieval_config(seed=seed))["metrics"] for seed in (1, 1, 2)]
+    same = [train.run(retrieval_config(seed=seed)).metrics for seed in (1, 1, 2)]
     for metrics in same:
         metrics.pop("time/step_ms")
     assert same[0] == same[1]
@@ -35,22 +36,22 @@ def test_equal_seeds_train_equally_and_others_do_not(retrieval_config):
 @pytest.mark.parametrize("loss", ["ContrastiveLoss", "TripletMarginLoss", "MultiSimilarityLoss"])
 @pytest.mark.parametrize("batch_weight", [0.0, 1.0])
 def test_losses_of_pytorch_metric_learning_train_on_the_memory(loss, batch_weight, retrieval_config):
-    result = retrieval.run(retrieval_config(loss=loss, batch_weight=batch_weight, epochs=1, adapter="ema"))
-    assert result["memory_size"] == result["metrics"]["bank/size"] == 76
-    assert result["metrics"]["train/pairs"] > 0
+    result = train.run(retrieval_config(loss=loss, batch_weight=batch_weight, epochs=1, adapter="ema"))
+    assert result.memory_size == result.metrics["bank/size"] == 76
+    assert result.metrics["train/pairs"] > 0
 
 
 def test_a_loss_with_proxies_trains_them(retrieval_config):
     config = retrieval_config(loss="ProxyAnchorLoss", adapter="none", mine=False, epochs=1, run_name="run")
-    retrieval.run(config)
+    train.run(config)
     assert "criterion.loss.proxies" in read_checkpoint(f"{config.out}/run/checkpoints/{BEST}")["state_dict"]
 
 
 @pytest.mark.parametrize("norm", ["bn", "mbn", "ln"])
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_norms_and_mixed_precision_train(norm, precision, retrieval_config):
-    result = retrieval.run(retrieval_config(embedding_norm=norm, precision=precision, epochs=1))
-    assert result["status"] == "complete"
+    result = train.run(retrieval_config(embedding_norm=norm, precision=precision, epochs=1))
+    assert result.status == "complete"
 
 
 def test_the_warm_up_moves_the_head_alone_and_leaves_the_memory_empty(retrieval_config):
@@ -63,8 +64,8 @@ def test_the_warm_up_moves_the_head_alone_and_leaves_the_memory_empty(retrieval_
         task = retrieval.build(config)
     before = task.module.encoder
     with never_used:
-        result = retrieval.run(config)
-    assert result["metrics"]["bank/size"] == 0
+        result = train.run(config)
+    assert result.metrics["bank/size"] == 0
     after = read_checkpoint(f"{config.out}/run/checkpoints/last.ckpt")["state_dict"]
     for name, value in before.state_dict().items():
         moved = not torch.equal(value, after[f"encoder.{name}"])
@@ -77,7 +78,7 @@ def test_frozen_batch_norm_keeps_its_averages_while_scale_and_shift_train(frozen
     config = retrieval_config(freeze_batch_norm=frozen, mine=False, run_name="run", warmup_epochs=1, epochs=2)
     torch.manual_seed(config.seed)
     before = retrieval.build(config).module.encoder.state_dict()
-    retrieval.run(config)
+    train.run(config)
     after = read_checkpoint(f"{config.out}/run/checkpoints/last.ckpt")["state_dict"]
     for name in (name for name in before if "running_mean" in name or "running_var" in name):
         rests = torch.equal(before[name], after[f"encoder.{name}"])
@@ -106,7 +107,7 @@ def test_before_its_start_the_memory_fills_and_the_loss_does_without_it(
     runs = {}
     for adapter in ("none", "xbn"):
         config = retrieval_config(adapter=adapter, run_name=adapter, batch_weight=batch_weight, **options)
-        retrieval.run(config)
+        train.run(config)
         runs[adapter] = metric_lines(Path(config.out) / adapter)
     alone, remembering = losses_by_epoch(runs["none"]), losses_by_epoch(runs["xbn"])
     for epoch in range(warmup + 1):
@@ -136,7 +137,7 @@ def test_a_memory_that_starts_too_late_is_warned_of(retrieval_config, recwarn):
 
 def test_a_loss_that_teaches_nothing_says_so(retrieval_config):
     with pytest.warns(UserWarning, match=r"The loss was 0 in every step of epoch 0: no pairs were kept"):
-        retrieval.run(retrieval_config(adapter="none", epochs=1, pos_margin=5.0))  # no two unit rows are that far apart
+        train.run(retrieval_config(adapter="none", epochs=1, pos_margin=5.0))  # no two unit rows are that far apart
 
 
 def test_the_learning_rate_falls_in_steps(retrieval_config):
@@ -148,11 +149,11 @@ def test_the_learning_rate_falls_in_steps(retrieval_config):
 
 def test_the_best_checkpoint_is_that_of_the_chosen_epoch(retrieval_config):
     config = retrieval_config(epochs=4, validation=0.0, lr=1e-2, run_name="run")
-    result = retrieval.run(config)
-    assert result["chosen_on"] == "evaluation"
+    result = train.run(config)
+    assert result.chosen_on == "evaluation"
     found = evaluate_run(f"{config.out}/run")
-    assert found["val/recall@1"] == result["best"]["best/recall@1"]
-    assert found["val/map@r"] == result["best"]["best/map@r"]
+    assert found["val/recall@1"] == result.best["best/recall@1"]
+    assert found["val/map@r"] == result.best["best/map@r"]
 
 
 def test_held_out_classes_choose_and_never_train(retrieval_config):
@@ -180,21 +181,21 @@ def test_drift_equals_that_of_two_evaluations(retrieval_config, monkeypatch):
         by_hand.append(F.pairwise_distance(*rows, eps=0).mean().item())
 
     monkeypatch.setattr(retrieval.RetrievalModule, "training_step", watched)
-    result = retrieval.run(retrieval_config(drift_every=1, probe_size=8, epochs=1))
-    assert result["metrics"]["drift/mean"] == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-4)
+    result = train.run(retrieval_config(drift_every=1, probe_size=8, epochs=1))
+    assert result.metrics["drift/mean"] == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-4)
 
 
 def test_a_terminal_shows_bars_and_anything_else_plain_lines(retrieval_config, monkeypatch, capfd):
     monkeypatch.setattr(progress, "REFRESH", 0.0)
     config = retrieval_config(epochs=1, quiet=False, adapter="xbn")
-    retrieval.run(config)
+    train.run(config)
     assert "epoch 1/1  loss" in capfd.readouterr().err
     reader, writer = pty.openpty()
     fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
     with os.fdopen(writer, "w") as terminal:
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stderr", terminal)
-            retrieval.run(config)
+            train.run(config)
         terminal.flush()
         shown = os.read(reader, 100_000).decode()
     os.close(reader)
@@ -204,6 +205,6 @@ def test_a_terminal_shows_bars_and_anything_else_plain_lines(retrieval_config, m
 
 
 def test_quiet_is_quiet(retrieval_config, capfd):
-    retrieval.run(retrieval_config(epochs=1))
+    train.run(retrieval_config(epochs=1))
     printed = capfd.readouterr()
     assert printed.out == printed.err == ""

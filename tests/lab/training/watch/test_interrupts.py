@@ -16,6 +16,7 @@ from adaptive_memory_bank.lab.runs.checkpoints import (
     newest_checkpoint,
     read_checkpoint,
 )
+from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.retrieval import task as retrieval
 from adaptive_memory_bank.lab.training.step import NonFiniteLossError
 
@@ -31,15 +32,15 @@ def test_a_signal_ends_the_run_cleanly_and_it_can_go_on(amb, retrieval_config, m
     assert result["status"] == "interrupted"
     assert json.loads((tmp_path / "runs" / "results.json").read_text()) == [result]
     assert read_checkpoint(folder / "checkpoints" / LAST)["global_step"] == 7
-    retrieval.run(dataclasses.replace(config, resume=str(folder)))
-    whole = retrieval.run(dataclasses.replace(config, run_name="whole"))
-    assert metric_lines(folder) == metric_lines(tmp_path / "runs" / whole["run"])
+    train.run(dataclasses.replace(config, resume=str(folder)))
+    whole = train.run(dataclasses.replace(config, run_name="whole"))
+    assert metric_lines(folder) == metric_lines(tmp_path / "runs" / whole.run)
 
 
 def test_handlers_generators_and_threads_are_as_before(retrieval_config):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), torch.get_num_threads()
     state = torch.get_rng_state()
-    retrieval.run(retrieval_config(adapter="none", epochs=1))
+    train.run(retrieval_config(adapter="none", epochs=1))
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), torch.get_num_threads()) == before
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -56,7 +57,7 @@ def test_a_nan_stops_before_the_weights_see_it(retrieval_config, monkeypatch, tm
         r"The loss is nan at step 6 \(epoch 0, batch 6, training images [\d, ]+\.\.\.\)\. Last good checkpoint: .*last"
     )
     with pytest.raises(NonFiniteLossError, match=expected):
-        retrieval.run(retrieval_config(run_name="run"))
+        train.run(retrieval_config(run_name="run"))
     folder = tmp_path / "runs" / "run"
     result = json.loads((folder / "result.json").read_text())
     assert result["status"] == "failed"
@@ -72,7 +73,7 @@ def test_any_other_error_is_in_the_result_and_comes_through(retrieval_config, mo
 
     monkeypatch.setattr(retrieval.RetrievalModule, "batch_loss", broken)
     with pytest.raises(RuntimeError, match="broken"):
-        retrieval.run(retrieval_config(run_name="run"))
+        train.run(retrieval_config(run_name="run"))
     result = json.loads((tmp_path / "runs" / "run" / "result.json").read_text())
     assert (result["status"], result["error"]) == ("failed", "RuntimeError: broken")
 
@@ -110,12 +111,12 @@ def test_a_full_disk_is_reported_and_the_run_goes_on_once_there_is_room(retrieva
     with small_disk(disk, "1m"):
         config = retrieval_config(out=str(disk), run_name="run", checkpoint_every=2)
         with pytest.raises(DiskFullError, match="Disk full while writing a checkpoint"):
-            retrieval.run(config)
+            train.run(config)
         result = json.loads((disk / "run" / "result.json").read_text())
         assert result["status"] == "failed"
         assert "Disk full" in result["error"]
         subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-        resumed = retrieval.run(dataclasses.replace(config, resume=str(disk / "run")))
-        assert resumed["status"] == "complete"
-        whole = retrieval.run(dataclasses.replace(config, out=str(tmp_path), run_name="whole"))
-        assert metric_lines(disk / "run") == metric_lines(tmp_path / whole["run"])
+        resumed = train.run(dataclasses.replace(config, resume=str(disk / "run")))
+        assert resumed.status == "complete"
+        whole = train.run(dataclasses.replace(config, out=str(tmp_path), run_name="whole"))
+        assert metric_lines(disk / "run") == metric_lines(tmp_path / whole.run)

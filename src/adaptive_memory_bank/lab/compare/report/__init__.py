@@ -1,4 +1,4 @@
-"""The report: one self-contained page with the verdict, the tables, the curves, the mistakes and the configurations."""
+"""Show: the report, one self-contained page with verdict, tables, curves, mistakes and configurations."""
 
 from adaptive_memory_bank.lab.compare.report.page import write_report
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from adaptive_memory_bank.lab.runs.results import Run
 
-# Where a run lies says nothing about what it computes.
-_PLACES = ("out", "run_name", "resume", "group")
+# The location of a run does not change what it computes.
+_LOCATIONS = ("out", "run_name", "resume", "group")
 
 
 @dataclass(frozen=True)
 class Configurations:
-    """Options and versions of many runs, told once where they agree."""
+    """Options and versions of many runs, listed once where they agree."""
 
     shared: Mapping[str, str]
     differing: tuple[str, ...]
@@ -22,7 +22,7 @@ class Configurations:
 
 def configurations(runs: Sequence[Run]) -> Configurations:
     """Sort the options of some runs into shared ones and differing ones."""
-    configs = [{key: value for key, value in run.config().items() if key not in _PLACES} for run in runs]
+    configs = [{key: value for key, value in run.config().items() if key not in _LOCATIONS} for run in runs]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     values = {key: [_show(config, key) for config in configs] for key in keys}
     shared = {key: shown[0] for key, shown in values.items() if len(set(shown)) == 1}
@@ -38,9 +38,7 @@ def _show(config: Mapping[str, Any], key: str) -> str:
 def _versions(runs: Sequence[Run]) -> dict[str, str]:
     found: dict[str, dict[str, None]] = {}
     for run in runs:
-        versions = run.details.get("versions")
-        items = dict(versions) if isinstance(versions, Mapping) else {}
-        for package, version in {**items, "machine": run.details.get("machine")}.items():
+        for package, version in {**run.result.versions, "machine": run.result.machine}.items():
             if version:
                 found.setdefault(str(package), {})[str(version)] = None
     return {package: ", ".join(versions) for package, versions in found.items()}

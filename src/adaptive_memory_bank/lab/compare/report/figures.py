@@ -1,4 +1,4 @@
-"""The charts of a report, as Plotly figures; paper and ink take the colours of the page, so they follow its theme."""
+"""The charts of a report, as Plotly figures; the background and text take the colours of the page and its theme."""
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,52 +8,19 @@ from typing import Any
 import plotly.graph_objects as go
 
 from adaptive_memory_bank.lab.compare.comparison import Condition, Section, show_memory
-from adaptive_memory_bank.lab.compare.report.palette import QUIET, Look, looks
+from adaptive_memory_bank.lab.compare.report.palette import QUIET, Style, styles_of
 from adaptive_memory_bank.lab.compare.statistics import Spread
 from adaptive_memory_bank.lab.runs.history import Curve
-from adaptive_memory_bank.lab.runs.metrics import Column
+from adaptive_memory_bank.lab.runs.metrics import BY_NAME, LOSS, Metric
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure with the words around it."""
+    """A figure with its title and caption."""
 
     title: str
     caption: str
     figure: go.Figure
-
-
-@dataclass(frozen=True)
-class CurveKind:
-    """A metric that is drawn over epochs."""
-
-    key: str
-    title: str
-    caption: str
-    percent: bool = False
-    beside: str | None = None
-    """A second metric in the same chart, dashed."""
-    follows_memory: bool = False
-    """Whether it measures something else once the memory is used."""
-
-
-QUALITY = (
-    CurveKind("val/recall@1", "Recall@1 per epoch", "in percent", percent=True),
-    CurveKind("val/map@r", "MAP@R per epoch", "in percent", percent=True),
-    CurveKind("val/knn", "kNN accuracy per epoch", "in percent, on the backbone's features", percent=True),
-    CurveKind("val/knn_proj", "kNN accuracy per epoch, projected", "in percent, on the embedding", percent=True),
-    CurveKind("train/loss_epoch", "Training loss", "mean over the epoch", follows_memory=True),
-)
-MOVEMENT = (
-    CurveKind("drift/mean", "Feature drift, mean", "how far a fixed batch moves from one measurement to the next"),
-    CurveKind("drift/max", "Feature drift, largest", "the image of the fixed batch that moves most"),
-    CurveKind(
-        "bank/staleness",
-        "Staleness of the memory",
-        "distance of stored embeddings to fresh ones of the same images; dashed: had they not been realigned",
-        beside="bank/staleness_unadapted",
-    ),
-)
 
 
 FEW_EPOCHS = 12
@@ -63,7 +30,7 @@ LOSS_CHANGES = (
 )
 
 
-def curve_charts(section: Section, kinds: Iterable[CurveKind], *, at: Condition) -> list[Chart]:
+def curve_charts(section: Section, metrics: Iterable[Metric], *, at: Condition) -> list[Chart]:
     """Draw each metric over epochs: the mean over seeds, and a band of one standard deviation around it.
 
     A vertical line marks where the memory starts, if it starts after a while and in all runs at once.
@@ -71,21 +38,23 @@ def curve_charts(section: Section, kinds: Iterable[CurveKind], *, at: Condition)
     start = section.memory_start(at)
     histories = {name: [run.history() for run in section.of(name, at) if run.is_complete] for name in section.names}
     charts = []
-    for kind in kinds:
+    for metric in metrics:
         figure = _empty("epoch", "")
-        # A margin that follows the labels changes the room of the legend, and so the labels: on some phones for ever.
-        figure.update_yaxes(ticksuffix="%" if kind.percent else "", automargin=False)
+        # A margin that follows the labels changes the space of the legend, and so the labels: on some phones endlessly.
+        figure.update_yaxes(ticksuffix="%" if metric.unit == "percent" else "", automargin=False)
         figure.update_layout(margin_l=56)
-        for name, look in looks(section.names, section.baseline, section.ceilings).items():
-            _add_curve(figure, kind, histories[name], name=name, look=look)
+        for name, style in styles_of(section.names, section.baseline, section.ceilings).items():
+            _add_curve(figure, metric, histories[name], name=name, style=style)
         if figure.data:
             last = max(trace.x[-1] for trace in figure.data)
             figure.update_xaxes(dtick=1 if last <= FEW_EPOCHS else None)  # there is no epoch 1.5
-            caption = kind.caption
+            caption = metric.meaning
             if start is not None and start < last:
                 _mark_start(figure, start)
-                caption += LOSS_CHANGES if kind.follows_memory else ""
-            charts.append(Chart(kind.title, caption, figure))
+                caption += LOSS_CHANGES if metric is LOSS else ""
+            if metric.beside:
+                caption += f"; dashed: {BY_NAME[metric.beside].label}"
+            charts.append(Chart(f"{metric.label[0].upper()}{metric.label[1:]} per epoch", caption, figure))
     return charts
 
 
@@ -100,22 +69,24 @@ def _mark_start(figure: go.Figure, start: float) -> None:
 
 
 def _add_curve(
-    figure: go.Figure, kind: CurveKind, histories: Sequence[Mapping[str, Curve]], *, name: str, look: Look
+    figure: go.Figure, metric: Metric, histories: Sequence[Mapping[str, Curve]], *, name: str, style: Style
 ) -> None:
-    scale = 100 if kind.percent else 1
-    epochs, spreads = _over_seeds([history[kind.key] for history in histories if kind.key in history])
+    scale = metric.scale
+    epochs, spreads = _over_seeds([history[metric.name] for history in histories if metric.name in history])
     if not epochs:
         return
     means = [scale * spread.mean for spread in spreads]
     if all(spread.std is not None for spread in spreads):
         widths = [scale * (spread.std or 0) for spread in spreads]
-        figure.add_traces(_band(epochs, means, widths, name=name, look=look))
-    figure.add_trace(_line(epochs, means, name=name, look=look))
-    if kind.beside:
-        epochs, spreads = _over_seeds([history[kind.beside] for history in histories if kind.beside in history])
+        figure.add_traces(_band(epochs, means, widths, name=name, style=style))
+    figure.add_trace(_line(epochs, means, name=name, style=style))
+    if metric.beside:
+        epochs, spreads = _over_seeds([history[metric.beside] for history in histories if metric.beside in history])
         if epochs:
             means = [scale * spread.mean for spread in spreads]
-            figure.add_trace(_line(epochs, means, name=f"{name}, not realigned", look=look, dashed=True))
+            figure.add_trace(
+                _line(epochs, means, name=f"{name}, {BY_NAME[metric.beside].label}", style=style, dashed=True)
+            )
 
 
 def _over_seeds(curves: Sequence[Curve]) -> tuple[list[int], list[Spread]]:
@@ -125,7 +96,7 @@ def _over_seeds(curves: Sequence[Curve]) -> tuple[list[int], list[Spread]]:
     return [epoch + 1 for epoch in epochs], [spread for spread in spreads if spread is not None]
 
 
-def _line(x: Sequence[Any], y: Sequence[float], *, name: str, look: Look, dashed: bool = False) -> go.Scatter:
+def _line(x: Sequence[Any], y: Sequence[float], *, name: str, style: Style, dashed: bool = False) -> go.Scatter:
     return go.Scatter(
         x=x,
         y=y,
@@ -133,39 +104,39 @@ def _line(x: Sequence[Any], y: Sequence[float], *, name: str, look: Look, dashed
         legendgroup=_text(name),
         showlegend=not dashed,
         mode="lines" if dashed else "lines+markers",
-        line={"color": look.color, "width": 1.5 if dashed else 2, "dash": "dot" if dashed else "solid"},
-        marker={"symbol": look.marker, "size": 6},
+        line={"color": style.color, "width": 1.5 if dashed else 2, "dash": "dot" if dashed else "solid"},
+        marker={"symbol": style.marker, "size": 6},
         hovertemplate="%{y:.4~g}",
     )
 
 
-def _band(x: Sequence[Any], means: Sequence[float], widths: Sequence[float], *, name: str, look: Look) -> list[Any]:
+def _band(x: Sequence[Any], means: Sequence[float], widths: Sequence[float], *, name: str, style: Style) -> list[Any]:
     shared: dict[str, Any] = {
         "x": x, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
         "legendgroup": _text(name),
     }  # fmt: skip
     pairs = list(zip(means, widths, strict=True))
     low = go.Scatter(y=[mean - width for mean, width in pairs], **shared)
-    high = go.Scatter(y=[mean + width for mean, width in pairs], fill="tonexty", fillcolor=look.band(), **shared)
+    high = go.Scatter(y=[mean + width for mean, width in pairs], fill="tonexty", fillcolor=style.band(), **shared)
     return [low, high]
 
 
 def seeds_chart(section: Section, *, at: Condition) -> Chart | None:
     """Draw the deciding value of every run: one small mark a seed, one large mark for the mean."""
-    column, figure = section.column, _empty(f"{section.column.title}, %", "")
-    for name, look in looks(section.names, section.baseline, section.ceilings).items():
-        values = section.values(name, column, at=at)
+    metric, figure = section.headline, _empty(f"{section.headline.label}, %", "")
+    for name, style in styles_of(section.names, section.baseline, section.ceilings).items():
+        values = section.values(name, metric, at=at)
         if not values:
             continue
         label = _text(name)
         y, spread = [label] * len(values), Spread.of(values.values())
-        small = {"color": look.color, "size": 8, "opacity": 0.55, "symbol": "circle"}
+        small = {"color": style.color, "size": 8, "opacity": 0.55, "symbol": "circle"}
         text = [f"seed {seed}" for seed in values]
         points = [100 * value for value in values.values()]
         hover = "%{x:.2f} (%{text})"
         figure.add_scatter(x=points, y=y, text=text, mode="markers", marker=small, name=label, hovertemplate=hover)
         if spread is not None:
-            bar = {"color": look.color, "size": 22, "symbol": "line-ns", "line": {"width": 3, "color": look.color}}
+            bar = {"color": style.color, "size": 22, "symbol": "line-ns", "line": {"width": 3, "color": style.color}}
             figure.add_scatter(
                 x=[100 * spread.mean], y=[label], mode="markers", marker=bar, name=label, hovertemplate="mean %{x:.2f}"
             )
@@ -173,7 +144,7 @@ def seeds_chart(section: Section, *, at: Condition) -> Chart | None:
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_layout(showlegend=False, hovermode="closest", height=90 + 38 * len(section.names))
     caption = "every dot is one seed, the bar their mean; variants overlap where the noise is as large as the effect"
-    return Chart(f"{column.title} seed by seed", caption, figure) if figure.data else None
+    return Chart(f"{metric.label} seed by seed", caption, figure) if figure.data else None
 
 
 def grid_charts(section: Section) -> list[Chart]:
@@ -198,20 +169,20 @@ def grid_charts(section: Section) -> list[Chart]:
 def _grid_chart(section: Section, points: Sequence[Condition], *, axis: str, fixed: str) -> Chart | None:
     if len(points) < 2:
         return None
-    column: Column = section.column
-    figure = _empty(axis, f"{column.title}, %")
-    for name, look in looks(section.names, section.baseline, section.ceilings).items():
-        spreads = [Spread.of(section.values(name, column, at=at).values()) for at in points]
+    metric: Metric = section.headline
+    figure = _empty(axis, f"{metric.label}, %")
+    for name, style in styles_of(section.names, section.baseline, section.ceilings).items():
+        spreads = [Spread.of(section.values(name, metric, at=at).values()) for at in points]
         found = [(_tick(at, axis), spread) for at, spread in zip(points, spreads, strict=True) if spread is not None]
         if found:
-            line = _line([x for x, _ in found], [100 * s.mean for _, s in found], name=name, look=look)
+            line = _line([x for x, _ in found], [100 * s.mean for _, s in found], name=name, style=style)
             if any(spread.std is not None for _, spread in found):
                 line.error_y = {"array": [100 * (s.std or 0) for _, s in found], "thickness": 1.2, "width": 3}
             figure.add_trace(line)
     ticks = [_tick(at, axis) for at in points]
     figure.update_xaxes(type="category", categoryorder="array", categoryarray=ticks)
     caption = "mean over seeds; the bars are one standard deviation"
-    return Chart(f"{column.title} over {axis}{fixed}", caption, figure) if figure.data else None
+    return Chart(f"{metric.label} over {axis}{fixed}", caption, figure) if figure.data else None
 
 
 def _tick(at: Condition, axis: str) -> str:

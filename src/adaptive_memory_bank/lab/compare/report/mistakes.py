@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from adaptive_memory_bank.lab.compare.comparison import Section
-from adaptive_memory_bank.lab.runs.results import Run, read_json_object
+from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
+from adaptive_memory_bank.lab.runs.results import Run
 
-GALLERY_FILE = "gallery.json"
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
@@ -39,7 +39,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Gallery:
+class WorstQueries:
     """The worst queries of one run."""
 
     name: str
@@ -47,21 +47,21 @@ class Gallery:
     queries: tuple[Query, ...]
 
 
-def galleries(section: Section) -> list[Gallery]:
-    """Collect one gallery for every variant: that of its first complete run that left one."""
+def worst_queries(section: Section) -> list[WorstQueries]:
+    """Collect the worst queries of every variant: those of its first complete run that left any."""
     found = []
     for name in section.names:
         for run in section.of(name):
-            queries = read_gallery(run) if run.is_complete else ()
+            queries = read_queries(run) if run.is_complete else ()
             if queries:
-                found.append(Gallery(name, f"{name}, seed {run.seed}", queries))
+                found.append(WorstQueries(name, f"{name}, seed {run.seed}", queries))
                 break
     return found
 
 
-def read_gallery(run: Run) -> tuple[Query, ...]:
+def read_queries(run: Run) -> tuple[Query, ...]:
     """Read the queries a run left, the worst first; none where it left none."""
-    entries = _objects(read_json_object(run.folder / GALLERY_FILE).get("queries"))
+    entries = _objects(read_json_object(RunFolder(run.folder).gallery_file).get("queries"))
     queries = [_query(entry) for entry in entries]
     return tuple(sorted(queries, key=lambda query: -(query.first_match or 0)))
 

@@ -14,17 +14,16 @@ from plotly.offline import get_plotlyjs
 from adaptive_memory_bank.lab.compare.comparison import Comparison, Condition, Section
 from adaptive_memory_bank.lab.compare.report.configurations import configurations
 from adaptive_memory_bank.lab.compare.report.figures import (
-    MOVEMENT,
-    QUALITY,
     Chart,
     curve_charts,
     grid_charts,
     seeds_chart,
 )
-from adaptive_memory_bank.lab.compare.report.mistakes import Gallery, galleries
+from adaptive_memory_bank.lab.compare.report.mistakes import WorstQueries, worst_queries
 from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS, Difference, paired_differences
 from adaptive_memory_bank.lab.compare.table import Table, tables
 from adaptive_memory_bank.lab.compare.verdict import verdict
+from adaptive_memory_bank.lab.runs.metrics import CURVES
 
 _HERE = Path(__file__).parent
 SHOWN_SEEDS = 5
@@ -47,14 +46,14 @@ class _Differences:
 
 
 @dataclass(frozen=True)
-class _Close:
-    """One condition seen closely: differences and curves."""
+class _ConditionView:
+    """What the template shows of one condition: differences and curves."""
 
     title: str
     differences: _Differences | None
     seeds: Chart | None
-    quality: list[Chart]
-    movement: list[Chart]
+    curves: dict[str, list[Chart]]
+    """By section of the catalogue of metrics."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,8 @@ class _Part:
     differences: _Differences | None
     """Averaged over the grid; None where there is a single condition."""
     grid: list[Chart]
-    close: list[_Close]
-    galleries: list[Gallery]
+    conditions: list[_ConditionView]
+    worst_queries: list[WorstQueries]
     notes: list[str]
 
 
@@ -105,19 +104,18 @@ def _part(section: Section) -> _Part:
         tables=tables(section),
         differences=_differences(section, None) if is_grid else None,
         grid=grid_charts(section),
-        close=[_close(section, at, title=str(at) if is_grid else "") for at in section.conditions],
-        galleries=galleries(section),
+        conditions=[_condition_view(section, at, title=str(at) if is_grid else "") for at in section.conditions],
+        worst_queries=worst_queries(section),
         notes=_notes(section),
     )
 
 
-def _close(section: Section, at: Condition, *, title: str) -> _Close:
-    return _Close(
+def _condition_view(section: Section, at: Condition, *, title: str) -> _ConditionView:
+    return _ConditionView(
         title=title,
         differences=_differences(section, at),
         seeds=seeds_chart(section, at=at),
-        quality=curve_charts(section, QUALITY, at=at),
-        movement=curve_charts(section, MOVEMENT, at=at),
+        curves={title: curve_charts(section, metrics, at=at) for title, metrics in CURVES.items()},
     )
 
 
@@ -127,16 +125,16 @@ def _differences(section: Section, at: Condition | None) -> _Differences | None:
 
 
 def _difference_row(section: Section, difference: Difference) -> _DifferenceRow:
-    column, known = section.column, difference.is_judged
+    metric, known = section.headline, difference.is_judged
     enough = difference.seeds >= FEWEST_SEEDS
     judged = "within the noise" if known else "noise unknown" if enough else "too few seeds"
     if difference.is_beyond_noise:
         judged = "better" if difference.mean > 0 else "worse"
-    ends = [column.show_difference(end, unit=False) for end in (difference.low, difference.high)] if known else []
-    each = [column.show_difference(value, unit=False) for value in difference.values]
+    ends = [metric.show_difference(end, unit=False) for end in (difference.low, difference.high)] if known else []
+    each = [metric.show_difference(value, unit=False) for value in difference.values]
     return _DifferenceRow(
         name=difference.name,
-        mean=column.show_difference(difference.mean, unit=False),
+        mean=metric.show_difference(difference.mean, unit=False),
         interval=" to ".join(ends) or "-",
         each=", ".join(each[:SHOWN_SEEDS]) + (", …" if len(each) > SHOWN_SEEDS else ""),
         judged=judged,
@@ -159,7 +157,7 @@ _CEILING = (
 
 
 def _notes(section: Section) -> list[str]:
-    chosen = dict.fromkeys(str(run.details.get("chosen_on")) for run in section.runs if run.is_complete)
+    chosen = dict.fromkeys(str(run.result.chosen_on) for run in section.runs if run.is_complete)
     notes = [_CHOSEN[name] for name in chosen if name in _CHOSEN]
     return notes + ([_CEILING.format(section.ceilings[0])] if section.ceilings else [])
 

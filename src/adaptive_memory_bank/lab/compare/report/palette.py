@@ -1,21 +1,14 @@
-"""One colour and one marker for every variant, the same in all charts, readable on light and on dark paper."""
+"""One colour and one marker for every variant, the same in all charts, readable on light and dark backgrounds."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from adaptive_memory_bank.lab.compare.comparison import FRESH
+from adaptive_memory_bank.lab.runs.variants import CHOICES, FRESH, NONE
 
-QUIET = "#8b929c"
-NO_MEMORY = QUIET
-CEILING = "#6a9a1f"
-# Told apart with the usual colour deficiencies as well; markers help where colours do not.
-COLORS = ("#e0812c", "#3d85e0", "#1ba98c", "#a46be0", "#d8436b", "#b39a12", "#4cb2d4", "#9c6b4e")
-MARKERS = ("square", "diamond", "triangle-up", "cross", "star", "triangle-down", "pentagon", "hexagon")
-# The same adapter looks the same in every chart of every report.
-_PLACES = {"identity": 0, "xbm": 0, "xbn": 1, "ema": 2, "axbn": 3, "kalman": 3, "auto": 4}
+QUIET = NONE.color
 
 
-class Look(NamedTuple):
+class Style(NamedTuple):
     """How a variant is drawn."""
 
     color: str
@@ -27,18 +20,24 @@ class Look(NamedTuple):
         return f"rgba({red},{green},{blue},0.16)"
 
 
-def looks(names: Sequence[str], baseline: str | None, ceilings: Collection[str] = (FRESH,)) -> dict[str, Look]:
-    """Give every variant its look; training without memory is gray, a memory kept fresh looks like no adapter.
+_KNOWN = {name: Style(c.color, c.marker) for c in CHOICES for name in (c.name, *c.aliases)}
+_SPARE = (Style("#b39a12", "triangle-down"), Style("#4cb2d4", "pentagon"), Style("#9c6b4e", "hexagon"))
+STYLES = tuple(Style(c.color, c.marker) for c in CHOICES if c not in (NONE, FRESH)) + _SPARE
+"""The styles of adapters, and some more for variants with other names."""
+
+
+def styles_of(
+    names: Sequence[str], baseline: str | None, ceilings: Collection[str] = (FRESH.name,)
+) -> dict[str, Style]:
+    """Give every variant its style; training without memory is gray, a memory kept fresh looks like no adapter.
 
     Example:
-        >>> looks(["none", "XBN", "mine"], "none")["mine"]
-        Look(color='#e0812c', marker='square')
+        >>> styles_of(["none", "XBN", "mine"], "none")["mine"]
+        Style(color='#e0812c', marker='square')
     """
-    places = {name: _PLACES[name.lower()] for name in names if name.lower() in _PLACES}
-    free = [place for place in range(len(COLORS)) if place not in places.values()] or list(range(len(COLORS)))
-    special = {baseline: Look(NO_MEMORY, "circle")} | dict.fromkeys(ceilings, Look(CEILING, "x"))
-    others = [name for name in names if name not in places and name not in special]
-    places |= {name: free[index % len(free)] for index, name in enumerate(others)}
-    return {
-        name: special[name] if name in special else Look(COLORS[places[name]], MARKERS[places[name]]) for name in names
-    }
+    special = {baseline: _KNOWN[NONE.name]} | dict.fromkeys(ceilings, _KNOWN[FRESH.name])
+    known = {name: style for name in names if (style := special.get(name) or _KNOWN.get(name.lower()))}
+    free = [style for style in STYLES if style not in known.values()] or list(STYLES)
+    others = [name for name in names if name not in known]
+    made = {name: free[index % len(free)] for index, name in enumerate(others)}
+    return {name: known.get(name) or made[name] for name in names}

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -14,36 +15,30 @@ from torch.optim import SGD, Optimizer
 from adaptive_memory_bank.adapters import make_adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.integrations.lightly import swap_memory_bank
-from adaptive_memory_bank.lab.data import Part, ShuffleSampler
+from adaptive_memory_bank.lab.data import Part, RetrievalData, ShuffleSampler
 from adaptive_memory_bank.lab.data.randomness import Stream
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
-from adaptive_memory_bank.lab.models.resnet import Backbone, make_head
-from adaptive_memory_bank.lab.runs.config import MocoConfig
-from adaptive_memory_bank.lab.training.option_checks import check_moco
-from adaptive_memory_bank.lab.training.scores import embed_part, evaluating, knn_metrics
+from adaptive_memory_bank.lab.models.resnet import Backbone, WithHead, make_head
+from adaptive_memory_bank.lab.training.moco.config import MocoConfig
+from adaptive_memory_bank.lab.training.scores import embed_part, evaluating
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
-from adaptive_memory_bank.lab.training.train import Task, execute
+from adaptive_memory_bank.lab.training.train import Training
 from adaptive_memory_bank.lab.training.training_data import moco_data
 from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.lab.training.worst_queries import worst_queries
 from adaptive_memory_bank.losses import MemoryInfoNCELoss
-from adaptive_memory_bank.metrics import score_queries
+from adaptive_memory_bank.metrics import knn_accuracy, score_queries
 
 GALLERY_QUERIES = 512  # queries among which the worst are looked for
 _KEYS = 1003  # a lane of the shuffles' own: they must not share numbers with the augmentation
 
 
-def run(config: MocoConfig) -> dict[str, Any]:
-    """Train once and return the run's object of `results.json`."""
-    return execute(config, build)
-
-
-def build(config: MocoConfig) -> Task[MocoConfig]:
+def build(config: MocoConfig) -> Training[MocoConfig]:
     """Everything a run needs; complains before anything is written."""
-    check_moco(config)
+    config.check()
     data = moco_data(config)
     module = MocoModule(config, data)
-    return Task(
+    return Training(
         config,
         module,
         EvaluationMonitor(evaluate, every=config.eval_every, headline="val/knn", chosen_by="val/knn"),
@@ -69,7 +64,7 @@ class MocoModule(TrainingModule):
         super().__init__(config, data, bank)
         self.criterion = criterion
         self.backbone = Backbone(config.model, config.width, config.split_batch_norm)
-        self.head = make_head(config, self.backbone.features)
+        self.head = make_head(config.head, self.backbone.features, config.embedding_dim)
         self.key_backbone, self.key_head = copy.deepcopy(self.backbone), copy.deepcopy(self.head)
         deactivate_requires_grad(self.key_backbone)
         deactivate_requires_grad(self.key_head)
@@ -157,32 +152,61 @@ def _make_criterion(config: MocoConfig) -> tuple[nn.Module, AdaptiveMemoryBank |
 
 
 def evaluate(module: MocoModule) -> Evaluation:
-    """Accuracy of a weighted kNN on the features (`val/knn`) and on the queries (`val/knn_proj`)."""
-    data, config = module.data.source, module.config
-    with evaluating(module.backbone, module.head):
-        bank, bank_projected = _embed(module, data.train)
-        rows, projected = _embed(module, data.query)
-    metrics = knn_metrics(config, data, (rows, projected), (bank, bank_projected))
-    return Evaluation(metrics, _worst(rows, data.query, bank, data.train))
+    """Accuracy of a weighted kNN, and the worst queries."""
+    data, config = module.data, module.config
+    encoder = WithHead(module.backbone, module.head)
+    with evaluating(encoder):
+        rows, stored = (
+            embed_part(
+                lambda images: encoder(module.shaped(images)),
+                part,
+                data.eval_transform,
+                batch_size=config.eval_batch_size,
+                device=module.device,
+                workers=config.num_workers,
+            )
+            for part in (data.source.query, data.source.train)
+        )
+    features = module.backbone.features
+    worst = _worst(rows[:, :features], data.source.query, stored[:, :features], data.source.train)
+    return Evaluation(_knn_metrics(config, data.source, rows, stored), worst)
 
 
-def _embed(module: MocoModule, part: Part) -> tuple[Tensor, Tensor]:
-    """Features (N, features) and queries (N, dim)."""
+def restore(config: MocoConfig, state: dict[str, Tensor], *, gray: bool, image_size: int) -> WithHead:
+    """The query encoder of a checkpoint, to be scored."""
+    backbone = Backbone(config.model, config.width, config.split_batch_norm)
+    encoder = WithHead(backbone, make_head(config.head, backbone.features, config.embedding_dim))
+    encoder.load_state_dict({name: value for name, value in state.items() if name.startswith(("backbone.", "head."))})
+    return encoder
 
-    def both(images: Tensor) -> Tensor:
-        features = module.backbone(module.shaped(images))
-        return torch.cat([features.float(), module.head(features).float()], dim=1)
 
-    config = module.config
-    rows = embed_part(
-        both,
-        part,
-        module.data.eval_transform,
-        batch_size=config.eval_batch_size,
-        device=module.device,
-        workers=config.num_workers,
-    )
-    return rows[:, : module.backbone.features], rows[:, module.backbone.features :]
+def score(config: MocoConfig, embed: Callable[[Part], Tensor], data: RetrievalData) -> dict[str, float]:
+    """Score what `restore` restored on a dataset."""
+    return _knn_metrics(config, data, embed(data.query), embed(data.train))
+
+
+def _knn_metrics(config: MocoConfig, data: RetrievalData, rows: Tensor, stored: Tensor) -> dict[str, float]:
+    """Accuracy of a weighted kNN on the features (`val/knn`) and on the head's output (`val/knn_proj`).
+
+    Args:
+        config: Has k and the temperature of the votes.
+        data: Has the labels; training images vote.
+        rows: (N, features + dim) of the queries.
+        stored: (M, features + dim) of the training images.
+    """
+    columns = {"val/knn": slice(-config.embedding_dim), "val/knn_proj": slice(-config.embedding_dim, None)}
+    return {
+        name: knn_accuracy(
+            rows[:, part],
+            data.query.labels,
+            stored[:, part],
+            data.train.labels,
+            num_classes=len(data.train.class_names),
+            k=min(config.knn_k, len(stored)),
+            temperature=config.knn_temperature,
+        )
+        for name, part in columns.items()
+    }
 
 
 def _worst(rows: Tensor, query: Part, bank: Tensor, train: Part) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from adaptive_memory_bank.adapters import make_adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.integrations.pml import CrossBatchMemory
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.losses import MemorySupConLoss, Pairs
 
 

@@ -1,5 +1,7 @@
 """`amb retrieval`: supervised-contrastive training with a memory that follows the encoder."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -9,54 +11,33 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, AdamW, Optimizer
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
-from adaptive_memory_bank.lab.data import Part, PKSampler
+from adaptive_memory_bank.lab.data import Part, PKSampler, RetrievalData
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
-from adaptive_memory_bank.lab.models.encoder import (
-    Encoder,
-    build_encoder,
-    check_model,
-    check_weights_file,
-    check_weights_reachable,
-)
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig
-from adaptive_memory_bank.lab.training.option_checks import check_memory, check_retrieval, memory_rows
+from adaptive_memory_bank.lab.models.encoder import Encoder, build_encoder
+from adaptive_memory_bank.lab.runs.config import check_memory
 from adaptive_memory_bank.lab.training.reembedding import refresh
+from adaptive_memory_bank.lab.training.retrieval.backbone_checks import check_backbone
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.retrieval.criteria import batch_criterion, check_loss, memory_criterion
 from adaptive_memory_bank.lab.training.scores import embed_part, evaluating, retrieval_scores, summary
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
-from adaptive_memory_bank.lab.training.train import Task, execute
+from adaptive_memory_bank.lab.training.train import Training
 from adaptive_memory_bank.lab.training.training_data import retrieval_data
 from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.lab.training.worst_queries import worst_queries
 
 
-def run(config: RetrievalConfig) -> dict[str, Any]:
-    """Train once and return the run's object of `results.json`.
-
-    Example:
-        >>> from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
-        >>> config = make_config(RetrievalConfig, "small", adapter="xbn", epochs=10)
-        >>> result = run(config)  # doctest: +SKIP
-        >>> result["best"]["best/recall@1"]  # doctest: +SKIP
-    """
-    return execute(config, build)
-
-
-def build(config: RetrievalConfig) -> Task[RetrievalConfig]:
+def build(config: RetrievalConfig) -> Training[RetrievalConfig]:
     """Everything a run needs; complains before anything is written or downloaded."""
-    check_retrieval(config)
+    config.check()
     check_loss(config)
-    check_model(config.model)
-    if config.weights is not None:
-        check_weights_file(config.weights)
-    elif config.pretrained:
-        check_weights_reachable(config.model)
+    check_backbone(config)
     _warn_of_idle_memory(config)
     data = retrieval_data(config)
     module = RetrievalModule(config, data)
     headline = "val/recall@1"
     chosen_by = headline if data.held_out is None else "holdout/recall@1"
-    return Task(
+    return Training(
         config,
         module,
         EvaluationMonitor(evaluate, every=config.eval_every, headline=headline, chosen_by=chosen_by),
@@ -206,6 +187,16 @@ def _make_sampler(config: RetrievalConfig, train: Part, rank: int, world_size: i
     )
 
 
+def memory_rows(memory: float, images: int) -> int:
+    """Rows of a memory given as a share of the training set (up to 1) or as rows.
+
+    Example:
+        >>> memory_rows(0.5, 100), memory_rows(64, 100)
+        (50, 64)
+    """
+    return int(memory) if memory > 1 else max(1, round(memory * images))
+
+
 def _warn_of_idle_memory(config: RetrievalConfig) -> None:
     epochs = config.epochs - config.warmup_epochs
     if config.adapter != "none" and config.memory_start >= epochs:
@@ -228,6 +219,20 @@ def evaluate(module: RetrievalModule) -> Evaluation:
     if data.held_out is not None and held_rows is not None:
         metrics |= summary(retrieval_scores(held_rows, data.held_out, None, None), ks, "holdout")
     return Evaluation(metrics, worst_queries(scores, rows, gallery_rows))
+
+
+def restore(config: RetrievalConfig, state: dict[str, Tensor], *, gray: bool, image_size: int) -> Encoder:
+    """The encoder of a checkpoint, to be scored."""
+    encoder = build_encoder(replace(config, pretrained=False, weights=None), gray=gray, image_size=image_size)
+    prefix = "encoder."
+    encoder.load_state_dict({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})
+    return encoder
+
+
+def score(config: RetrievalConfig, embed: Callable[[Part], Tensor], data: RetrievalData) -> dict[str, float]:
+    """Score what `restore` restored on a dataset: Recall@k and MAP@R."""
+    found = None if data.gallery is None else embed(data.gallery)
+    return summary(retrieval_scores(embed(data.query), data.query, found, data.gallery), data.ks, "val")
 
 
 def _embed(module: RetrievalModule, part: Part) -> Tensor:

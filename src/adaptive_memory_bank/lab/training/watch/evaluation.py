@@ -1,5 +1,6 @@
 """Scores after epochs, and which epoch is the best."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
 from adaptive_memory_bank.lab.training.step import TrainingModule
-from adaptive_memory_bank.lab.training.watch.measurements import log
+from adaptive_memory_bank.lab.training.watch.training_log import log
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Evaluation:
 
     Args:
         metrics: `val/recall@1` and so on.
-        worst: What `gallery.worst_queries` found.
+        worst: What `worst_queries` found.
     """
 
     metrics: dict[str, float]
@@ -50,8 +51,7 @@ class EvaluationMonitor(Callback):
             return
         found = self.evaluate(pl_module)
         self.last = found.metrics
-        # `not <=` and not `>`: a first score of NaN (nothing to find) still makes a best epoch.
-        if self.best_epoch is None or found.metrics[self.chosen_by] > self.best[self.chosen_by]:
+        if self.best_epoch is None or _beats(found.metrics[self.chosen_by], self.best[self.chosen_by]):
             self.best, self.best_epoch, self.worst = found.metrics, epoch, found.worst
         name = self.headline.split("/")[1]
         log(trainer, {**found.metrics, f"best/{name}": self.best[self.headline]})
@@ -69,6 +69,11 @@ class EvaluationMonitor(Callback):
         return {"last": self.last, "best": self.best, "best_epoch": self.best_epoch, "worst": self.worst}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self.last, self.best = dict(state_dict["last"]), dict(state_dict["best"])
         self.best_epoch, self.worst = state_dict["best_epoch"], dict(state_dict["worst"])
+
+
+def _beats(score: float, best: float) -> bool:
+    """Whether a score is better; any number is better than NaN (nothing to find), and NaN is better than nothing."""
+    return score > best or (math.isnan(best) and not math.isnan(score))

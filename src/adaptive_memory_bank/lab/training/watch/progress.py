@@ -8,18 +8,11 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 from tqdm.auto import tqdm
 
+from adaptive_memory_bank.lab.runs.metrics import shown_in
 from adaptive_memory_bank.lab.training.step import TrainingModule
-from adaptive_memory_bank.lab.training.watch.measurements import TrainingLog
+from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 REFRESH = 0.2  # seconds between two looks at the bar
-SHOWN = {
-    "train/loss": "loss",
-    "train/pairs": "pairs",
-    "val/recall@1": "recall@1",
-    "val/map@r": "map@r",
-    "val/knn": "knn",
-    "bank/staleness": "staleness",
-}
 
 
 class Progress(Callback):
@@ -75,8 +68,5 @@ def _readable(last: dict[str, float], trainer: pl.Trainer) -> dict[str, str]:
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     latest = next((c.latest for c in callbacks if isinstance(c, TrainingLog)), {})
     found = {**latest, **last}
-    return {
-        SHOWN[name]: f"{found[name]:.0f}" if name == "train/pairs" else f"{found[name]:.3f}"
-        for name in SHOWN
-        if name in found
-    }
+    shown = [metric for metric in shown_in("progress") if metric.name in found]
+    return {m.short_name: f"{found[m.name]:.{0 if m.unit == 'count' else 3}f}" for m in shown}

@@ -10,7 +10,7 @@ import pytest
 # and the block that was there moves to new pages, once.
 CHILD = """
 import resource, statistics, sys, torch
-from adaptive_memory_bank.lab.training.allocator import keep_freed_memory
+from adaptive_memory_bank.lab.training.process import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def step():
