@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from adaptive_memory_bank.lab.runs.checkpoints import random_state
+from adaptive_memory_bank.lab.data.randomness import random_state
 from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.moco import task as moco
 from adaptive_memory_bank.lab.training.reembedding import PastBatches, embed_again, sample_slots

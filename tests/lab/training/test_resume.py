@@ -140,5 +140,5 @@ def test_sources_of_another_number_of_processes_are_not_misread(name, amb, refer
 
 
 def test_resuming_what_is_no_run_is_refused(retrieval_config, tmp_path):
-    with pytest.raises(ValueError, match=r"is no run: it has no config\.yaml"):
+    with pytest.raises(ValueError, match=r"is not a run: it has no config\.yaml"):
         run(retrieval_config(resume=str(tmp_path)))

@@ -77,9 +77,9 @@ class ColourView(Transform):
         factors, keys = draws[:, :4] * 2 - 1, draws[:, 4:8]
         order = torch.argsort(keys, dim=1)  # (B, 4): which operation comes first, second, ...
         order[draws[:, 8] >= self.jitter_probability] = -1
-        for place in range(4):
+        for turn in range(4):
             for number, (operation, strength) in enumerate(zip(colour.OPERATIONS, self.jitter, strict=True)):
-                chosen = (order[:, place] == number).nonzero()[:, 0]
+                chosen = (order[:, turn] == number).nonzero()[:, 0]
                 amount = factors[chosen, number] * strength
                 images[chosen] = operation(images[chosen], amount)
         gray = (draws[:, 9] < self.gray_probability).nonzero()[:, 0]

@@ -16,7 +16,7 @@ from adaptive_memory_bank.lab.data.transforms import Transform
 class ImageDataset(Dataset[Any]):
     """Images of a part through a transform, as `(image, label, index)`.
 
-    `dataset[i]` is one sample; `dataset[[i, j, ...]]` is a whole batch made at once, which is what `make_loader`
+    `dataset[i]` is one sample; `dataset[[i, j, ...]]` is a whole batch made at once, which is what `BatchLoader`
     asks for; `DataLoader(dataset, batch_sampler=...)` works as well.
 
     Args:

@@ -9,13 +9,13 @@ HEADING = ("name", "images", "classes", "split", "metrics", "looks in")
 
 
 def datasets_table(root: str | Path | None = None) -> str:
-    """Every dataset with its size, split, metrics and the place it is looked for ("found" or "not there").
+    """Every dataset with its size, split, metrics and where it is looked for ("found" or "not there").
 
     Args:
         root: As for `load_dataset`.
     """
-    place = default_root() if root is None else Path(root)
-    rows = [HEADING, *(_row(source, place) for source in SOURCES.values())]
+    base = default_root() if root is None else Path(root)
+    rows = [HEADING, *(_row(source, base) for source in SOURCES.values())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
     rule = tuple("-" * width for width in widths)
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
@@ -33,6 +33,6 @@ def _where(source: Source, root: Path) -> str:
         return "PATH"
     if not source.folders:
         return "built in"
-    places = [root.expanduser() / folder for folder in source.folders]
-    found = next((place for place in places if place.is_dir()), None)
-    return f"{found} (found)" if found else f"{places[0]} (not there)"
+    candidates = [root.expanduser() / folder for folder in source.folders]
+    found = next((path for path in candidates if path.is_dir()), None)
+    return f"{found} (found)" if found else f"{candidates[0]} (not there)"

@@ -21,42 +21,42 @@ def find_tree(root: Path, *, name: str, folders: Sequence[str], markers: Sequenc
         markers: Files or folders it must hold.
         how: One sentence: how to get it.
     """
-    places = [root, *(root / folder for folder in folders)]
-    for place in places:
-        if all((place / marker).exists() for marker in markers):
-            return place
-    best = max(places, key=lambda place: sum((place / marker).exists() for marker in markers))
+    candidates = [root, *(root / folder for folder in folders)]
+    for candidate in candidates:
+        if all((candidate / marker).exists() for marker in markers):
+            return candidate
+    best = max(candidates, key=lambda candidate: sum((candidate / marker).exists() for marker in markers))
     expected = root / folders[0] if best == root and not any((root / m).exists() for m in markers) else best
     lines = "\n".join(f"  {'ok     ' if (expected / m).exists() else 'missing'}  {m}" for m in markers)
     raise FileNotFoundError(f"Dataset `{name}` not found. Expected this tree in {expected}:\n{lines}\n{how}")
 
 
 def read_rows(path: Path, columns: int, *, skip: int = 0) -> Iterator[tuple[str, list[str]]]:
-    """Rows of a text list, split at any white space, each with its place ("file, line 7") for errors."""
+    """Rows of a text list, split at any white space, each with where it is ("file, line 7") for errors."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     for number, line in enumerate(text.splitlines(), start=1):
         fields = line.split()
         if number <= skip or not fields:
             continue
-        place = f"{path}, line {number}"
+        where = f"{path}, line {number}"
         if len(fields) != columns:
-            raise ValueError(f"{place}: expected {columns} columns, got {len(fields)}: {line.strip()!r}.")
-        yield place, fields
+            raise ValueError(f"{where}: expected {columns} columns, got {len(fields)}: {line.strip()!r}.")
+        yield where, fields
 
 
-def integer(text: str, place: str) -> int:
+def integer(text: str, where: str) -> int:
     """A number from a list; the error names the line."""
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{place}: expected an integer, got {text!r}.") from None
+        raise ValueError(f"{where}: expected an integer, got {text!r}.") from None
 
 
-def inside(root: Path, relative: str, place: str) -> Path:
+def inside(root: Path, relative: str, where: str) -> Path:
     """The path below the root that a list names; one that leads outside is refused."""
     pure = PurePosixPath(relative.replace("\\", "/"))
     if pure.is_absolute() or ".." in pure.parts or ":" in pure.parts[0]:
-        raise ValueError(f"{place}: {relative!r} points outside of {root}.")
+        raise ValueError(f"{where}: {relative!r} points outside of {root}.")
     return root / pure
 
 

@@ -57,7 +57,7 @@ class BatchLoader(DataLoader[Any]):
         return {"epoch": epoch, "batch": batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on with the batch after the last one handed out."""
+        """Continue with the batch after the last one handed out."""
         self.plan.load_state_dict(state)
         self._position = (state["epoch"], state["batch"])
 

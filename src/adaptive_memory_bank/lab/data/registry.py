@@ -1,4 +1,4 @@
-"""The one place that knows every dataset by name."""
+"""Every dataset by its name."""
 
 import os
 from pathlib import Path
@@ -72,5 +72,5 @@ def load_dataset(name: str, *, root: str | Path | None = None, seed: int = 0, do
         raise ValueError(f"`name` must be one of {', '.join(available_datasets())}, got {name!r}.")
     if download and key not in ("cifar10", "cifar100", "omniglot"):
         raise ValueError(f"`download` is only for cifar10, cifar100 and omniglot, got {name!r}.")
-    place = Path(root) if root is not None else (Path() if path else default_root())
-    return source.load(place / Path(path).expanduser() if path else place.expanduser(), seed=seed, download=download)
+    base = Path(root) if root is not None else (Path() if path else default_root())
+    return source.load(base / Path(path).expanduser() if path else base.expanduser(), seed=seed, download=download)

@@ -82,7 +82,7 @@ class BatchPlan(Sampler[list[int]]):
         return {"epoch": self._epoch, "batch": self._start}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Continue where `state_dict` was taken."""
         self.set_epoch(int(state["epoch"]))
         self.start_at(int(state["batch"]))
 

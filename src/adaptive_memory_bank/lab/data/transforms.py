@@ -1,4 +1,4 @@
-"""From stored images to the tensors a model eats."""
+"""From stored images to the tensors a model takes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Asking servers without waiting for ever."""
+"""Asks servers, and gives up in time."""
 
 import threading
 import urllib.error

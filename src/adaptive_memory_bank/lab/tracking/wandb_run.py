@@ -19,7 +19,7 @@ STEP = "trainer/global_step"
 
 
 def wandb_mode(choice: str) -> str:
-    """`online`, `offline` or `disabled`; `auto` is online for whoever is logged in, unless `WANDB_MODE` says else."""
+    """`online`, `offline` or `disabled`; `auto`: online when logged in, unless `WANDB_MODE` says otherwise."""
     if choice != "auto":
         return choice
     told = os.environ.get("WANDB_MODE", "")

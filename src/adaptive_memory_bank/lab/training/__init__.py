@@ -1,1 +1,1 @@
-"""Trainers on Lightning: supervised-contrastive retrieval (`retrieval.run`) and MoCo (`moco.run`)."""
+"""Trainers on Lightning: `train.run(config)` trains any of the tasks in `tasks.TASKS`."""

@@ -1,4 +1,4 @@
-"""What both trainers share as LightningModules: one optimisation step, a guard against NaN, the loader."""
+"""What all tasks share as LightningModules: one optimisation step, a guard against NaN, the loader."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -149,7 +149,7 @@ class TrainingModule(pl.LightningModule):
         return loader
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note what images the encoder eats, so that it can be rebuilt without its dataset."""
+        """Note what images the encoder takes, so that it can be rebuilt without its dataset."""
         source, colours = self.data.source, self.data.normalization
         images = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
         checkpoint["images"] = {**images, "mean": list(colours.mean), "std": list(colours.std)}

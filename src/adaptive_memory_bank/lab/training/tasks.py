@@ -45,9 +45,9 @@ class Task:
         """A configuration from plain values, as JSON has them."""
         return from_plain(self.config, options)
 
-    def build(self, config: RunConfig) -> "Training[Any]":
+    def build(self, config: RunConfig) -> "Training":
         """Everything a run needs; complains before anything is written."""
-        training: Training[Any] = self.load().build(config)
+        training: Training = self.load().build(config)
         return training
 
     def load(self) -> Any:

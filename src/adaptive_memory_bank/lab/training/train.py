@@ -1,9 +1,10 @@
-"""From a configuration to a finished run folder: what both trainers do around their modules."""
+"""From a configuration to a finished run folder: what all tasks have in common."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, cast
+from typing import Any, cast
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
@@ -17,14 +18,14 @@ from adaptive_memory_bank.lab.runs.checkpoints import (
     CheckpointEvery,
     newest_checkpoint,
 )
-from adaptive_memory_bank.lab.runs.config import Config, RunConfig, load_config, resumed_config
+from adaptive_memory_bank.lab.runs.config import RunConfig, load_config, resumed_config
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.results import RunResult, read_result
 from adaptive_memory_bank.lab.training.process import RandomState, isolated
 from adaptive_memory_bank.lab.training.record import RunRecord
 from adaptive_memory_bank.lab.training.step import NonFiniteLossError, TrainingModule
 from adaptive_memory_bank.lab.training.tasks import TASKS
-from adaptive_memory_bank.lab.training.watch.evaluation import EvaluationMonitor
+from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.lab.training.watch.interrupts import InterruptGuard, TrainingInterrupted
 from adaptive_memory_bank.lab.training.watch.monitors import DriftMonitor, StalenessMonitor
 from adaptive_memory_bank.lab.training.watch.progress import Progress
@@ -32,28 +33,35 @@ from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 
 @dataclass(frozen=True)
-class Training(Generic[Config]):
+class Training:
     """What a task builds from its options.
 
     Args:
-        config: The options.
         module: What trains.
-        evaluation: What scores it.
-        memory_size: Rows of the memory; 0: none.
-        chosen_on: `validation` or `evaluation`.
-        query: Images that ask, for the gallery.
-        gallery: Images that are searched; None: the queries.
+        evaluate: Scores the module.
+        searched: Images that queries search, for the pictures of the worst; None: the queries.
         idle_parameters: Whether some steps leave parameters without gradient (DDP must know).
     """
 
-    config: Config
     module: TrainingModule
-    evaluation: EvaluationMonitor
-    memory_size: int
-    chosen_on: str
-    query: Part
-    gallery: Part | None
+    evaluate: Callable[[Any], Evaluation]
+    searched: Part | None
     idle_parameters: bool = False
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the run's result says of it."""
+        bank, held_out = self.module.bank, self.module.data.held_out
+        chosen_on = "evaluation" if held_out is None else "validation"
+        return {"memory_size": 0 if bank is None else bank.size, "chosen_on": chosen_on}
+
+    def monitor(self) -> EvaluationMonitor:
+        """What scores the module after epochs; held-out classes, where there are any, choose the best of them."""
+        headline = TASKS[self.module.config.task].headline
+        chosen_by = headline if self.module.data.held_out is None else headline.replace("val/", "holdout/")
+        return EvaluationMonitor(
+            self.evaluate, every=self.module.config.eval_every, headline=headline, chosen_by=chosen_by
+        )
 
 
 def run(config: RunConfig) -> RunResult:
@@ -86,33 +94,34 @@ def _writes() -> bool:
     return int(cast("Any", rank_zero_only).rank) == 0
 
 
-def _train(training: Training[Any], folder: RunFolder | None, *, resumed: bool) -> RunResult:
-    facts = {"memory_size": training.memory_size, "chosen_on": training.chosen_on}
-    record = RunRecord(training.config, folder if _writes() else None, facts=facts, resumed=resumed)
-    checkpoints = CheckpointEvery(_checkpoint_folder(folder), training.config.checkpoint_every, training.evaluation)
-    watch, guard = TrainingLog(training.config.log_every), InterruptGuard(checkpoints)
+def _train(training: Training, folder: RunFolder | None, *, resumed: bool) -> RunResult:
+    config, evaluation = training.module.config, training.monitor()
+    record = RunRecord(config, folder if _writes() else None, facts=training.facts, resumed=resumed)
+    checkpoints = CheckpointEvery(_checkpoint_folder(folder), config.checkpoint_every, evaluation)
+    watch, guard = TrainingLog(config.log_every), InterruptGuard(checkpoints)
     guard.install()
     try:
-        _fit(training, record, [watch, *_monitors(training, record), checkpoints, guard], folder if resumed else None)
-        record.show_gallery(training.evaluation, training.query, training.gallery)
-        return record.end("complete", training.evaluation, watch)
+        callbacks = [watch, *_monitors(config, record, evaluation), checkpoints, guard]
+        _fit(training, record, callbacks, folder if resumed else None)
+        record.show_gallery(evaluation, training.module.data.source.query, training.searched)
+        return record.end("complete", evaluation, watch)
     except TrainingInterrupted:
-        return record.end("interrupted", training.evaluation, watch)
+        return record.end("interrupted", evaluation, watch)
     except (KeyboardInterrupt, SystemExit):  # Lightning turns the second Ctrl-C into an exit
-        record.end("interrupted", training.evaluation, watch)
+        record.end("interrupted", evaluation, watch)
         raise KeyboardInterrupt from None
     except Exception as error:
-        with suppress(OSError):  # a full disk may have no room for the verdict either
-            record.end("failed", training.evaluation, watch, error=_with_checkpoint(error, folder))
+        with suppress(OSError):  # a full disk may have no room for the result either
+            record.end("failed", evaluation, watch, error=_with_checkpoint(error, folder))
         raise
     finally:
         record.close()
         guard.restore()
 
 
-def _fit(training: Training[Any], record: RunRecord, callbacks: list[Callback], earlier: RunFolder | None) -> None:
+def _fit(training: Training, record: RunRecord, callbacks: list[Callback], earlier: RunFolder | None) -> None:
     """Train; every rank reads the checkpoint of the `earlier` part of a resumed run."""
-    folder, config = record.folder, training.config
+    folder, config = record.folder, record.config
     trainer = pl.Trainer(
         accelerator=config.accelerator,
         devices=config.devices,
@@ -134,27 +143,26 @@ def _fit(training: Training[Any], record: RunRecord, callbacks: list[Callback], 
     trainer.fit(training.module, ckpt_path=checkpoint, weights_only=True)
 
 
-def _monitors(training: Training[Any], record: RunRecord) -> list[Callback]:
-    config = training.config
+def _monitors(config: RunConfig, record: RunRecord, evaluation: EvaluationMonitor) -> list[Callback]:
     monitors: list[Callback] = [RandomState(), record]
     if config.drift_every:
         monitors.append(DriftMonitor(config.drift_every, config.probe_size))
     if config.staleness_rows:
         monitors.append(StalenessMonitor(config.staleness_rows))
-    monitors.append(training.evaluation)
+    monitors.append(evaluation)
     if not config.quiet and record.folder is not None:
         monitors.append(Progress())
     return monitors
 
 
-def _strategy(training: Training[Any]) -> str | Strategy:
-    if training.config.devices * training.config.num_nodes == 1:
+def _strategy(training: Training) -> str | Strategy:
+    if training.module.config.processes == 1:
         return "auto"
     return DDPStrategy(find_unused_parameters=training.idle_parameters)
 
 
 def _resume_from(earlier: RunFolder | None, record: RunRecord) -> Path | None:
-    """The checkpoint to go on from; a run that was killed before its first one starts again in its folder."""
+    """The checkpoint to resume from; a run that was killed before its first one starts again in its folder."""
     if earlier is None:
         return None
     if any(earlier.checkpoints.glob("*.ckpt")):

@@ -48,8 +48,8 @@ def test_handlers_generators_and_threads_are_as_before(retrieval_config):
 def test_a_nan_stops_before_the_weights_see_it(retrieval_config, monkeypatch, tmp_path):
     clean = retrieval.RetrievalModule.batch_loss
 
-    def poisoned(self, images, labels, indices):
-        loss = clean(self, images, labels, indices)
+    def poisoned(self, *batch):
+        loss = clean(self, *batch)
         return loss * torch.nan if self.trainer.global_step == 6 else loss
 
     monkeypatch.setattr(retrieval.RetrievalModule, "batch_loss", poisoned)

@@ -22,12 +22,12 @@ Car = tuple[Path, int]  # image, class number from 1
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     """Read whichever form is there; the authors' own train / test flag plays no part in retrieval."""
-    places = [root, *(root / folder for folder in FOLDERS)]
-    for place in places:
-        if (place / "car_data").is_dir():
-            return _split(*_from_folders(place))
-        if (place / "devkit" / "cars_train_annos.mat").exists():
-            return _split(*_from_devkit(place))
+    candidates = [root, *(root / folder for folder in FOLDERS)]
+    for candidate in candidates:
+        if (candidate / "car_data").is_dir():
+            return _split(*_from_folders(candidate))
+        if (candidate / "devkit" / "cars_train_annos.mat").exists():
+            return _split(*_from_devkit(candidate))
     tree = find_tree(
         root,
         name="cars196",

@@ -23,12 +23,12 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     species = _species(tree)
     half, names = _classes(tree, max(species.values(), default=0))
     train, test = Rows(), Rows()
-    for place, (image_id, image) in read_rows(tree / "images.txt", 2):
-        number = integer(image_id, place)
+    for where, (image_id, image) in read_rows(tree / "images.txt", 2):
+        number = integer(image_id, where)
         if number not in species:
-            raise ValueError(f"{place}: image {number} has no line in image_class_labels.txt.")
+            raise ValueError(f"{where}: image {number} has no line in image_class_labels.txt.")
         rows = train if species[number] <= half else test
-        rows.add(inside(tree / "images", image, place), species[number])
+        rows.add(inside(tree / "images", image, where), species[number])
     check_files([train, test], tree / "images.txt")
     classes = Classes(train.keys + test.keys, names)
     return RetrievalData("cub200", train.part(classes), test.part(classes), None, KS, gray=False, image_size=224)
@@ -36,14 +36,14 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
 
 def _species(tree: Path) -> dict[int, int]:
     rows = read_rows(tree / "image_class_labels.txt", 2)
-    return {integer(image, place): integer(label, place) for place, (image, label) in rows}
+    return {integer(image, where): integer(label, where) for where, (image, label) in rows}
 
 
 def _classes(tree: Path, largest: int) -> tuple[int, dict[Hashable, str]]:
     """The last class of the first half, and the names; without `classes.txt` the numbers have to do."""
     path = tree / "classes.txt"
     rows = read_rows(path, 2) if path.exists() else ()
-    names: dict[Hashable, str] = {integer(number, place): name for place, (number, name) in rows}
+    names: dict[Hashable, str] = {integer(number, where): name for where, (number, name) in rows}
     return (len(names) or largest) // 2, names
 
 

@@ -32,10 +32,10 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
 
 def _read(images: Path, path: Path) -> dict[str, Rows]:
     parts = {"train": Rows(), "query": Rows(), "gallery": Rows()}
-    for place, (image, item, status) in read_rows(path, 3, skip=2):
+    for where, (image, item, status) in read_rows(path, 3, skip=2):
         if status not in parts:
-            raise ValueError(f"{place}: expected train, query or gallery, got {status!r}.")
-        parts[status].add(inside(images, image, place), item)
+            raise ValueError(f"{where}: expected train, query or gallery, got {status!r}.")
+        parts[status].add(inside(images, image, where), item)
     with path.open(encoding="utf-8", errors="surrogateescape") as lines:
         promised = integer(lines.readline().strip(), f"{path}, line 1")
     found = sum(len(rows.paths) for rows in parts.values())

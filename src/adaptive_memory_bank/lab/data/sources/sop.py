@@ -26,8 +26,8 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
 
 def _read(tree: Path, path: Path) -> Rows:
     rows = Rows()
-    for place, (_, class_id, _, image) in read_rows(path, 4, skip=1):
-        rows.add(inside(tree, image, place), integer(class_id, place))
+    for where, (_, class_id, _, image) in read_rows(path, 4, skip=1):
+        rows.add(inside(tree, image, where), integer(class_id, where))
     check_files([rows], path)
     return rows
 

@@ -24,7 +24,7 @@ from adaptive_memory_bank.lab.training.scores import embed_part, evaluating
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
 from adaptive_memory_bank.lab.training.train import Training
 from adaptive_memory_bank.lab.training.training_data import moco_data
-from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
+from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation
 from adaptive_memory_bank.lab.training.worst_queries import worst_queries
 from adaptive_memory_bank.losses import MemoryInfoNCELoss
 from adaptive_memory_bank.metrics import knn_accuracy, score_queries
@@ -33,20 +33,11 @@ GALLERY_QUERIES = 512  # queries among which the worst are looked for
 _KEYS = 1003  # a lane of the shuffles' own: they must not share numbers with the augmentation
 
 
-def build(config: MocoConfig) -> Training[MocoConfig]:
+def build(config: MocoConfig) -> Training:
     """Everything a run needs; complains before anything is written."""
     config.check()
     data = moco_data(config)
-    module = MocoModule(config, data)
-    return Training(
-        config,
-        module,
-        EvaluationMonitor(evaluate, every=config.eval_every, headline="val/knn", chosen_by="val/knn"),
-        memory_size=0 if module.bank is None else module.bank.size,
-        chosen_on="evaluation",
-        query=data.source.query,
-        gallery=data.source.train,
-    )
+    return Training(MocoModule(config, data), evaluate, data.source.train)
 
 
 class MocoModule(TrainingModule):
@@ -137,7 +128,7 @@ class MocoModule(TrainingModule):
 
 
 def _make_criterion(config: MocoConfig) -> tuple[nn.Module, AdaptiveMemoryBank | None]:
-    gather = config.devices * config.num_nodes > 1
+    gather = config.processes > 1
     if config.adapter == "none":
         return NTXentLoss(config.temperature, memory_bank_size=0, gather_distributed=gather), None
     size = (config.memory, config.embedding_dim)

@@ -23,11 +23,11 @@ from adaptive_memory_bank.lab.training.scores import embed_part, evaluating, ret
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
 from adaptive_memory_bank.lab.training.train import Training
 from adaptive_memory_bank.lab.training.training_data import retrieval_data
-from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
+from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation
 from adaptive_memory_bank.lab.training.worst_queries import worst_queries
 
 
-def build(config: RetrievalConfig) -> Training[RetrievalConfig]:
+def build(config: RetrievalConfig) -> Training:
     """Everything a run needs; complains before anything is written or downloaded."""
     config.check()
     check_loss(config)
@@ -35,18 +35,7 @@ def build(config: RetrievalConfig) -> Training[RetrievalConfig]:
     _warn_of_idle_memory(config)
     data = retrieval_data(config)
     module = RetrievalModule(config, data)
-    headline = "val/recall@1"
-    chosen_by = headline if data.held_out is None else "holdout/recall@1"
-    return Training(
-        config,
-        module,
-        EvaluationMonitor(evaluate, every=config.eval_every, headline=headline, chosen_by=chosen_by),
-        memory_size=0 if module.bank is None else module.bank.size,
-        chosen_on="evaluation" if data.held_out is None else "validation",
-        query=data.source.query,
-        gallery=data.source.gallery,
-        idle_parameters=config.warmup_epochs > 0,
-    )
+    return Training(module, evaluate, data.source.gallery, idle_parameters=config.warmup_epochs > 0)
 
 
 class RetrievalModule(TrainingModule):
@@ -62,7 +51,7 @@ class RetrievalModule(TrainingModule):
     def __init__(self, config: RetrievalConfig, data: TrainingData) -> None:
         classes = len(data.source.train.class_names)
         self._check_batch(config, data.train)
-        steps = len(_make_sampler(config, data.train, 0, config.devices * config.num_nodes))
+        steps = len(_make_sampler(config, data.train, 0, config.processes))
         start_after = round(config.memory_start * steps)
         criterion, bank = self._make_criterion(config, data.train, classes, start_after)
         super().__init__(config, data, bank)
@@ -74,7 +63,7 @@ class RetrievalModule(TrainingModule):
 
     @staticmethod
     def _check_batch(config: RetrievalConfig, train: Part) -> None:
-        wanted = config.batch_size // config.images_per_class * config.devices * config.num_nodes
+        wanted = config.batch_size // config.images_per_class * config.processes
         if train.num_classes < wanted:
             raise ValueError(
                 f"`batch_size` must ask for no more classes than the {train.num_classes} there are to train on, "
@@ -87,10 +76,10 @@ class RetrievalModule(TrainingModule):
     ) -> tuple[nn.Module, AdaptiveMemoryBank | None]:
         if config.adapter == "none":
             return batch_criterion(config, classes), None
-        processes = config.devices * config.num_nodes
         rows = memory_rows(config.memory, len(train))
-        check_memory(rows, config.batch_size * processes)
-        return memory_criterion(config, classes, rows=rows, distributed=processes > 1, start_after=start_after)
+        check_memory(rows, config.batch_size * config.processes)
+        distributed = config.processes > 1
+        return memory_criterion(config, classes, rows=rows, distributed=distributed, start_after=start_after)
 
     @property
     def warming_up(self) -> bool:
@@ -106,7 +95,7 @@ class RetrievalModule(TrainingModule):
                 refresh(self)
 
     def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor, number: int) -> Tensor:
-        """Contrast the batch with the memory; in the warm-up with itself, through a backbone that rests."""
+        """Contrast the batch with the memory; in the warm-up with itself, through a frozen backbone."""
         if self.warming_up and self.warmup_criterion is not None:
             with torch.no_grad():
                 features = self.encoder.backbone(images)
@@ -123,7 +112,7 @@ class RetrievalModule(TrainingModule):
         return cast("Tensor", loss)
 
     def on_train_epoch_start(self) -> None:
-        """Let the backbone rest (batch norm included) while the head warms up."""
+        """Freeze the backbone (batch norm included) while the head warms up."""
         super().on_train_epoch_start()
         self._set_modes()
 
@@ -169,7 +158,7 @@ class RetrievalModule(TrainingModule):
         return optimizers[int(self.warming_up)] if isinstance(optimizers, list) else optimizers
 
     def learning_rate(self, epoch: int) -> float:
-        """X `lr_gamma` every `lr_step` epochs."""
+        """Multiplied by `lr_gamma` every `lr_step` epochs."""
         config = self.config
         if epoch < config.warmup_epochs:
             return config.warmup_lr

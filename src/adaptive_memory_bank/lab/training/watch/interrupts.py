@@ -12,7 +12,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from adaptive_memory_bank.lab.runs.checkpoints import CheckpointEvery
 
 
-class TrainingInterrupted(Exception):  # noqa: N818  not an error: somebody asked for it
+class TrainingInterrupted(Exception):  # noqa: N818  not an error: it was asked for
     """The run was asked to stop and has saved a checkpoint."""
 
 
@@ -64,7 +64,7 @@ class InterruptGuard(Checkpoint):
             raise TrainingInterrupted
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Leave; the epoch's checkpoint has just been saved. A run that is through is complete."""
+        """Leave; the epoch's checkpoint has just been saved. After the last epoch the run is complete."""
         if self._everybody_stops(trainer) and trainer.current_epoch + 1 != trainer.max_epochs:
             raise TrainingInterrupted
 

@@ -12,7 +12,7 @@ from adaptive_memory_bank.lab.runs.metrics import shown_in
 from adaptive_memory_bank.lab.training.step import TrainingModule
 from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
-REFRESH = 0.2  # seconds between two looks at the bar
+REFRESH = 0.2  # seconds between two updates of the bar
 
 
 class Progress(Callback):
@@ -33,7 +33,7 @@ class Progress(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Move the bar; look at the numbers a few times a second only."""
+        """Advance the bar; refresh its numbers only a few times a second."""
         assert isinstance(pl_module, TrainingModule)
         if self._bar is None:
             return
