@@ -32,7 +32,8 @@ def final_state(folder: Path) -> dict[str, Any]:
     state = read_checkpoint(folder / "checkpoints" / LAST)
     state.pop("journal")  # bytes of a file with times in it
     for values in state["callbacks"].values():
-        values.get("latest", {}).pop("time/step_ms", None)
+        for name in ("latest", "window", "epoch"):
+            values.get(name, {}).pop("time/step_ms", None)
         values.pop("train_seconds", None)
     return state
 

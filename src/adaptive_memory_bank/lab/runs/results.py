@@ -41,7 +41,7 @@ class RunResult:
         best: Values of the chosen epoch, named `best/...`.
         best_epoch: The chosen epoch, from 0.
         chosen_on: What chose it: `validation` or `evaluation`.
-        seconds_per_step: Median.
+        seconds_per_step: Mean over all training steps.
         train_seconds: All training steps together.
         seconds: The whole run, evaluation included, since it was last started.
         status: `running`, `complete`, `interrupted` or `failed`.

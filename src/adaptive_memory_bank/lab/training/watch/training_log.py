@@ -1,6 +1,5 @@
 """Metrics of the training steps, and the way all metrics take to the loggers."""
 
-import statistics
 import time
 from typing import Any
 
@@ -23,8 +22,8 @@ def log(trainer: pl.Trainer, metrics: dict[str, float]) -> None:
 class TrainingLog(Callback):
     """Means of the training metrics over the last `every` steps, and how long steps take.
 
-    `latest` holds the last logged value of every metric, `train_seconds` the time of all steps of the run, also of
-    those before it was resumed.
+    `latest` holds the last logged value of every metric, `steps` and `train_seconds` the number and the time of all
+    steps of the run, also of those before it was resumed.
 
     Args:
         every: Steps.
@@ -35,8 +34,7 @@ class TrainingLog(Callback):
         self.latest: dict[str, float] = {}
         self.window: dict[str, float] = {}
         self.epoch: dict[str, float] = {}
-        self.seconds: list[float] = []
-        self.train_seconds = 0.0
+        self.steps, self.train_seconds = 0, 0.0
         self._started = 0.0
 
     def on_train_batch_start(
@@ -50,11 +48,11 @@ class TrainingLog(Callback):
     ) -> None:
         """Add the step; log once the window is full."""
         assert isinstance(pl_module, TrainingModule)
-        self.seconds.append(time.perf_counter() - self._started)
-        self.train_seconds += self.seconds[-1]
+        seconds = time.perf_counter() - self._started
+        self.steps, self.train_seconds = self.steps + 1, self.train_seconds + seconds
         for sums in (self.window, self.epoch):
             sums["steps"] = sums.get("steps", 0) + 1
-            for name, value in pl_module.last.items():
+            for name, value in {**pl_module.last, "time/step_ms": 1000 * seconds}.items():
                 sums[name] = sums.get(name, 0.0) + value
         if self.window["steps"] >= self.every:
             log(trainer, self._pop_window(trainer, pl_module))
@@ -76,24 +74,22 @@ class TrainingLog(Callback):
         steps = int(self.window.pop("steps", 0))
         metrics = {name: total / steps for name, total in self.window.items()} if steps else {}
         self.window = {}
-        if steps and self.seconds:
-            recent = self.seconds[-steps:]
-            metrics["time/step_ms"] = 1000 * sum(recent) / len(recent)
         metrics["train/lr"] = module.learning_rate(trainer.current_epoch)
         metrics["bank/size"] = float(len(module.bank)) if module.bank is not None else 0.0
         return metrics
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Median over the steps of this process."""
-        return statistics.median(self.seconds) if self.seconds else None
+        """The mean: a median would hide what happens every few steps, such as the refresh of a memory."""
+        return self.train_seconds / self.steps if self.steps else None
 
     def state_dict(self) -> dict[str, Any]:
         """The open windows, the latest values and the clock."""
         sums = {"window": dict(self.window), "epoch": dict(self.epoch), "latest": dict(self.latest)}
-        return {**sums, "train_seconds": self.train_seconds}
+        return {**sums, "steps": self.steps, "train_seconds": self.train_seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue the open windows."""
         self.window, self.epoch = dict(state_dict["window"]), dict(state_dict["epoch"])
-        self.latest, self.train_seconds = dict(state_dict["latest"]), state_dict["train_seconds"]
+        self.latest = dict(state_dict["latest"])
+        self.steps, self.train_seconds = state_dict["steps"], state_dict["train_seconds"]
