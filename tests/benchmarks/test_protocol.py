@@ -6,8 +6,8 @@ import cub200_protocol as protocol
 import pytest
 
 from adaptive_memory_bank.lab.data import load_dataset
-from adaptive_memory_bank.lab.runs.config import RetrievalConfig, make_config
-from adaptive_memory_bank.lab.training.option_checks import check_retrieval
+from adaptive_memory_bank.lab.runs.config import make_config
+from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from replicas import write_image
 
 
@@ -22,7 +22,7 @@ def test_no_test_species_is_laid_out(tmp_path):
 
 @pytest.mark.parametrize("trial", protocol.TRIALS)
 def test_a_trial_is_a_valid_run(trial):
-    check_retrieval(make_config(RetrievalConfig, **{**protocol.BASE, **protocol.UNSEEN, **protocol.TRIALS[trial]}))
+    make_config(RetrievalConfig, **{**protocol.BASE, **protocol.UNSEEN, **protocol.TRIALS[trial]}).check()
 
 
 def test_a_trial_is_told_as_far_as_it_came(tmp_path):
