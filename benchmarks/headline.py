@@ -12,8 +12,8 @@ from measure import read
 from adaptive_memory_bank.lab.runs.metrics import BY_NAME
 from adaptive_memory_bank.lab.runs.variants import COMPARED
 
-SOURCE = "omniglot"
-OTHERS = ("omniglot_full_memory", "cifar_moco")
+SOURCE = "omniglot_first_step"
+OTHERS = ("omniglot_full_memory_first_step", "cifar_moco_same_image")
 
 
 def headline() -> str:

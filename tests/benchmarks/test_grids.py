@@ -8,6 +8,7 @@ import pytest
 from adaptive_memory_bank.lab.compare.plan import plan_runs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RETRIEVAL = ("omniglot", "omniglot_batch_16", "omniglot_first_step", "omniglot_full_memory_first_step")
 
 
 @pytest.fixture
@@ -15,22 +16,31 @@ def runs(parse):
     return lambda name: plan_runs(parse("--config", BENCHMARKS / f"{name}.yaml", "--data_root", "somewhere"))
 
 
-def test_omniglot_compares_all_adapters_at_two_batch_sizes(runs):
-    found = runs("omniglot")
-    assert len(found) == 6 * 2 * 3
-    assert {run.variant for run in found} == {"none", "identity", "xbn", "ema", "axbn", "auto"}
+MEMORIES = {"identity", "xbn", "ema", "axbn", "auto"}
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "others"),
+    [("omniglot", 64, {"fresh"}), ("omniglot_batch_16", 16, set())],
+)
+def test_omniglot_compares_all_adapters_with_half_and_with_all_images_in_memory(name, batch_size, others, runs):
+    found = [run for run in runs(name) if "," not in run.variant]
+    wanted = {("none", None), *product(MEMORIES | others, (0.5, 1.0))}
+    assert {(run.variant, run.memory) for run in found} == wanted
+    assert len(found) == 3 * len(wanted)
     assert {(run.config.batch_size, run.config.model, run.config.image_size) for run in found} == {
-        (16, "conv4", 28),
-        (64, "conv4", 28),
+        (batch_size, "conv4", 28)
     }
-    assert {run.memory for run in found} == {0.5, None}
 
 
-def test_omniglot_with_all_images_in_memory(runs):
-    found = runs("omniglot_full_memory")
-    assert {run.variant for run in found} == {"none", "identity", "xbn", "auto"}
-    assert {(run.config.batch_size, run.memory) for run in found} == {(64, 1.0), (64, None)}
-    assert len({run.config.seed for run in found}) >= 3
+def test_omniglot_asks_whether_a_larger_batch_does_as_well(runs):
+    larger = [run.config for run in runs("omniglot") if "," in run.variant]
+    assert {(config.adapter, config.batch_size) for config in larger} == {("none", 128), ("none", 256)}
+
+
+def test_the_first_grids_used_the_memory_from_the_first_step_and_the_new_ones_start_after_an_epoch(runs):
+    start = {name: {run.config.memory_start for run in runs(name)} for name in RETRIEVAL}
+    assert start == {name: {0.0 if name.endswith("first_step") else 1.0} for name in RETRIEVAL}
 
 
 def test_birds_by_a_backbone_that_knows_imagenet(parse):
@@ -46,28 +56,29 @@ def test_birds_by_a_backbone_that_knows_imagenet(parse):
         assert config.warmup_epochs < config.epochs
 
 
-@pytest.mark.parametrize("name", ["omniglot", "omniglot_full_memory", "cub200"])
+@pytest.mark.parametrize("name", [*RETRIEVAL, "cub200"])
 def test_held_out_classes_choose_the_epoch(name, runs):
     assert {run.config.validation for run in runs(name)} == {0.1}
 
 
-def test_both_omniglot_grids_differ_in_nothing_but_the_memory(runs):
+def test_the_omniglot_grids_differ_in_nothing_but_the_batch(runs):
     def config(name):
-        return next(vars(r.config) for r in runs(name) if (r.variant, r.batch_size, r.config.seed) == ("xbn", 64, 0))
+        return next(vars(r.config) for r in runs(name) if (r.variant, r.memory, r.config.seed) == ("xbn", 0.5, 0))
 
-    half, full = config("omniglot"), config("omniglot_full_memory")
-    assert {key for key in half if half[key] != full[key]} == {"memory", "run_name"}
+    large, small = config("omniglot"), config("omniglot_batch_16")
+    assert {key for key in large if large[key] != small[key]} == {"batch_size", "run_name"}
 
 
 def test_moco_runs_on_both_cifars_for_15_epochs_and_more(runs):
     found = runs("cifar_moco")
-    assert {(run.setting, run.variant) for run in found} == {
-        (setting, variant) for setting in ("CIFAR-10", "CIFAR-100") for variant in ("identity", "xbn", "auto")
-    }
+    settings = [f"{data}{keys}" for data in ("CIFAR-10", "CIFAR-100") for keys in ("", ", momentum 0.9")]
+    assert {(run.setting, run.variant) for run in found} == set(product(settings, ("identity", "xbn", "auto")))
+    assert {run.config.momentum for run in found} == {0.99, 0.9}
+    assert not any(run.config.same_image_negatives for run in found)
     assert all(run.config.epochs >= 15 and run.config.eval_every == 1 for run in found)
-    assert len({run.config.seed for run in found}) == 2
+    assert len({run.config.seed for run in found}) == 3
 
 
-@pytest.mark.parametrize("name", ["omniglot", "omniglot_full_memory", "cifar_moco"])
+@pytest.mark.parametrize("name", [*RETRIEVAL, "cifar_moco", "cifar_moco_same_image"])
 def test_no_path_of_a_machine_is_in_a_run(name, runs):
     assert all(run.config.data.startswith("npz:") and "/" not in run.config.data for run in runs(name))
