@@ -54,7 +54,7 @@ class AdaptiveMemoryBank(nn.Module):
         self,
         size: int,
         dim: int,
-        adapter: Adapter | str = "axbn",
+        adapter: Adapter | str = "auto",
         *,
         dtype: torch.dtype = torch.float32,
         gather_distributed: bool = False,

@@ -9,7 +9,7 @@ from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.losses import CrossBatchMemory as Original
 from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
 
-from adaptive_memory_bank import AXBN, XBN, AdaptiveMemoryBank
+from adaptive_memory_bank import XBN, AdaptiveMemoryBank, AutoAXBN
 from adaptive_memory_bank.integrations.pml import CrossBatchMemory
 
 DIM, SIZE, BATCH = 8, 40, 12
@@ -81,10 +81,8 @@ class TestEqualsTheOriginal:
 
 
 class TestAdapts:
-    def test_the_default_is_axbn(self):
-        adapter = memory_of().bank.adapter
-        assert isinstance(adapter, AXBN)
-        assert (adapter.q, adapter.r, adapter.p0) == (1.0, 0.01, 1.0)
+    def test_the_default_adapter_is_auto(self):
+        assert isinstance(memory_of().bank.adapter, AutoAXBN)
 
     def test_raw_rows_are_realigned_before_the_batch_joins_them(self, generator):
         memory = memory_of(adapter=XBN())

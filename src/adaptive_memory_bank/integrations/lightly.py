@@ -54,7 +54,7 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
     def __init__(
         self,
         size: int | Sequence[int],
-        adapter: Adapter | str = "axbn",
+        adapter: Adapter | str = "auto",
         gather_distributed: bool = False,
         feature_dim_first: bool = True,
     ) -> None:
@@ -143,11 +143,11 @@ class NNMemoryBankModule(LightlyNNBank, MemoryBankModule):  # type: ignore[misc]
 
     _unit_length = False
 
-    def __init__(self, size: int | Sequence[int], adapter: Adapter | str = "axbn") -> None:
+    def __init__(self, size: int | Sequence[int], adapter: Adapter | str = "auto") -> None:
         MemoryBankModule.__init__(self, size, adapter)
 
 
-def swap_memory_bank(module: M, adapter: Adapter | str | Callable[[], Adapter] = "axbn") -> M:
+def swap_memory_bank(module: M, adapter: Adapter | str | Callable[[], Adapter] = "auto") -> M:
     """Make every lightly memory bank inside a module adaptive, in place.
 
     Sizes, settings and the rows there are stay; those rows leave first, and until then no moment counts them.

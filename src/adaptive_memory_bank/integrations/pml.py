@@ -62,7 +62,7 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         embedding_size: int,
         memory_size: int = 1024,
         miner: nn.Module | None = None,
-        adapter: Adapter | str = "axbn",
+        adapter: Adapter | str = "auto",
         *,
         start_after: int = 0,
         **kwargs: Any,
