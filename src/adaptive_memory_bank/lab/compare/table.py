@@ -47,7 +47,8 @@ def tables(section: Section) -> list[Table]:
 
 def _table(section: Section, at: Condition) -> Table:
     names = [name for name in section.names if section.of(name, at)]
-    columns: list[tuple[str, Sequence[Cell]]] = [(_first_heading(section), [Cell(printable(name)) for name in names])]
+    first = "adapter" if all(run.name == run.adapter for run in section.runs) else "variant"
+    columns: list[tuple[str, Sequence[Cell]]] = [(first, [Cell(printable(name)) for name in names])]
     for metric in section.metrics:
         if metric.unit == "ms" and section.baseline is not None:
             heading = f"{metric.heading} (x {section.baseline})"
@@ -58,9 +59,9 @@ def _table(section: Section, at: Condition) -> Table:
     if shares:
         way = [Cell(show_share(shares[name]) if name in shares else MISSING) for name in names]
         columns.insert(2, (f"of the way to {printable(section.ceilings[0])}", way))
-    if any(_differs(section, name, at) for name in names):
-        last = _cells(section, section.headline, names, at=at, pick="last")
-        columns.insert(2, ("last epoch %", last))
+    decides = section.headline
+    if any(section.values(name, decides, at=at) != section.values(name, decides, at=at, pick="last") for name in names):
+        columns.insert(2, ("last epoch %", _cells(section, decides, names, at=at, pick="last")))
     if section.published:
         said = [section.published.get(name) for name in names]
         columns.append(("published %", [Cell(MISSING if value is None else f"{value:.2f}") for value in said]))
@@ -69,10 +70,6 @@ def _table(section: Section, at: Condition) -> Table:
     rows = tuple(zip(*(cells for _, cells in columns), strict=True))
     compared = sum(name not in section.ceilings for name in names)  # ceilings come last
     return Table(printable(title), tuple(heading for heading, _ in columns), rows[:compared], rows[compared:])
-
-
-def _first_heading(section: Section) -> str:
-    return "adapter" if all(run.name == run.adapter for run in section.runs) else "variant"
 
 
 def _cells(
@@ -111,20 +108,12 @@ def _times(section: Section, metric: Metric, names: Sequence[str], *, at: Condit
     cells = []
     for name in names:
         times = section.values(name, metric, at=at)
+        text = metric.show(fmean(times.values())) if times else MISSING
         ratio = Spread.of([times[seed] / base[seed] for seed in times if seed in base])
-        cells.append(Cell(metric.show(fmean(times.values())) + _show_ratio(ratio) if times else MISSING))
+        if ratio is not None:
+            text += f" (x{ratio.mean:.2f}" + (")" if ratio.std is None else f" ± {ratio.std:.2f})")
+        cells.append(Cell(text))
     return cells
-
-
-def _show_ratio(ratio: Spread | None) -> str:
-    if ratio is None:
-        return ""
-    return f" (x{ratio.mean:.2f}" + (")" if ratio.std is None else f" ± {ratio.std:.2f})")
-
-
-def _differs(section: Section, name: str, at: Condition) -> bool:
-    chosen = section.values(name, section.headline, at=at)
-    return chosen != section.values(name, section.headline, at=at, pick="last")
 
 
 def _seeds(section: Section, name: str, at: Condition) -> str:

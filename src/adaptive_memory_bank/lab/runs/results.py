@@ -23,20 +23,17 @@ PACKAGES = ("adaptive-memory-bank", "torch", "pytorch-lightning", "timm", "light
 
 @dataclass(frozen=True)
 class RunResult:
-    """The object of one run in `result.json` and `results.json`. A missing key has its default.
+    """The object of one run in `result.json` and `results.json`: its options, and what is listed here.
+
+    A missing key has its default.
 
     Attributes:
         run: Name of the run's folder; None on ranks that write nothing.
         folder: Path of the run's folder as the run knew it.
-        task: Name of the task.
-        data: Dataset, as the options name it.
         adapter: Name of the adapter; `none` is a run without memory.
         name: Label in tables and dashboards.
-        seed: Random seed.
         batch_size: Images per step and process.
         memory_size: Rows of the memory.
-        epochs: Passes over the training set.
-        preset: Where the options started from.
         metrics: Values of the last epoch; None for one that is not finite.
         best: Values of the chosen epoch, named `best/...`.
         best_epoch: The chosen epoch, from 0.
@@ -46,10 +43,7 @@ class RunResult:
         seconds: The whole run, evaluation included, since it was last started.
         status: `running`, `complete`, `interrupted` or `failed`.
         error: Why it failed.
-        wandb_id: Of the run on W&B.
         versions: Of Python and the packages that matter.
-        machine: What it ran on.
-        date: When this was written.
         other: Keys of the file that are not among these.
     """
 
@@ -200,11 +194,6 @@ class Run:
     def task(self) -> str:
         """Name of the task."""
         return self.result.task
-
-    @property
-    def data(self) -> str:
-        """Name of the data set."""
-        return self.result.data
 
     @property
     def adapter(self) -> str:
