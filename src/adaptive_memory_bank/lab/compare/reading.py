@@ -57,7 +57,7 @@ def _read_folder(path: Path) -> tuple[Mapping[str, Any], tuple[Run, ...]]:
 
 
 def _position(run: Run) -> tuple[object, ...]:
-    return run.task, run.setting, run.name, run.batch_size, run.memory, run.seed
+    return run.result.task, run.setting, run.name, run.batch_size, run.memory, run.seed
 
 
 def _with_unique_names(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -96,8 +96,8 @@ def _sections(runs: Sequence[Run], plans: Sequence[Mapping[str, Any]]) -> tuple[
     order = [name for plan in plans for name in plan.get("variants", [])] or list(NAMES)
     references = [plan["reference"] for plan in plans if plan.get("reference")]
     sections = []
-    for task, setting in dict.fromkeys((run.task, run.setting) for run in runs):
-        members = tuple(run for run in runs if (run.task, run.setting) == (task, setting))
+    for task, setting in dict.fromkeys((run.result.task, run.setting) for run in runs):
+        members = tuple(run for run in runs if (run.result.task, run.setting) == (task, setting))
         names = _ordered(members, order)
         members = tuple(sorted(members, key=lambda run: (names.index(run.name), run.seed)))
         reference = _reference(members, names, references)

@@ -25,19 +25,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Headings and rows of one condition; renderers decide what bold looks like.
-
-    Attributes:
-        title: Setting and condition.
-        headings: Of the columns.
-        rows: What is compared.
-        ceilings: Rows that stand apart, below a rule: what a memory that is kept fresh at any cost would give.
-    """
+    """Headings and rows of one condition; renderers decide what bold looks like."""
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     ceilings: tuple[tuple[Cell, ...], ...] = ()
+    """Rows that stand apart, below a rule: what a memory that is kept fresh at any cost would give."""
 
 
 def tables(section: Section) -> list[Table]:
@@ -81,17 +75,12 @@ def _cells(
         None if spread is None or name in section.ceilings else float(metric.show(spread.mean))
         for name, spread in zip(names, spreads, strict=True)
     ]
-    best = _best(metric, [value for value in shown if value is not None])
+    rivals = [value for value in shown if value is not None]
+    best = (max if metric.better == "higher" else min)(rivals) if metric.better and len(rivals) > 1 else None
     return [
         Cell(show_spread(spread, metric), value is not None and value == best)
         for spread, value in zip(spreads, shown, strict=True)
     ]
-
-
-def _best(metric: Metric, values: Sequence[float]) -> float | None:
-    if metric.better is None or len(values) < 2:
-        return None
-    return max(values) if metric.better == "higher" else min(values)
 
 
 def show_spread(spread: Spread | None, metric: Metric) -> str:
@@ -123,12 +112,7 @@ def _seeds(section: Section, name: str, at: Condition) -> str:
 
 
 def render_table(table: Table, *, color: bool) -> str:
-    """Lay a table out in a fixed-width font.
-
-    Args:
-        table: What to show.
-        color: Whether to write ANSI codes for bold; without them the best value carries a star.
-    """
+    """Lay a table out in a fixed-width font; the best value is bold by ANSI codes or, without `color`, has a star."""
     rows = (*table.rows, *table.ceilings)
     texts = [[cell.text + ("" if color or not cell.best else "*") for cell in row] for row in rows]
     widths = [max(map(_width, column)) for column in zip(table.headings, *texts, strict=True)]

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from functools import cached_property
@@ -147,10 +148,8 @@ def _listed(path: Path, *, broken_is_empty: bool = False) -> list[dict[str, Any]
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 
@@ -159,7 +158,6 @@ class Run:
     """One training and its position in a comparison.
 
     Attributes:
-        folder: Folder of the run.
         result: What the run says of itself.
         name: What the run is called in tables: its adapter, or the name of its variant.
         setting: The group of runs that may be compared with each other, usually the data set.
@@ -189,11 +187,6 @@ class Run:
             batch_size=position.get("batch_size", result.batch_size),
             memory=None if result.adapter == NONE.name or not memory else memory,
         )
-
-    @property
-    def task(self) -> str:
-        """Name of the task."""
-        return self.result.task
 
     @property
     def adapter(self) -> str:
