@@ -6,7 +6,7 @@ from adaptive_memory_bank.lab.commands.main import main
 from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.report.figures import curve_charts
 from adaptive_memory_bank.lab.runs.metrics import CURVES
-from adaptive_memory_bank.lab.tracking.dashboard import Logged, dashboard, make_workspace, spec_of
+from adaptive_memory_bank.lab.tracking.dashboard import dashboard, make_workspace, spec_of
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,8 @@ def test_the_curves_are_those_of_the_report(tmp_path, write_run):
 def test_variants_that_share_an_adapter_are_grouped_by_name(tmp_path, write_run):
     write_run(tmp_path, "identity", run="a", name="XBM")
     write_run(tmp_path, "identity", run="b", name="XBM*")
-    assert Logged.by(read_comparison([tmp_path]).runs).group_key == "name"
+    workspace = make_workspace("t", read_comparison([tmp_path]).runs, entity="me", project="mine")
+    assert [key.name for key in workspace.runset_settings.groupby] == ["name"]
 
 
 def test_only_the_runs_of_the_comparison_are_shown(tmp_path, write_run):

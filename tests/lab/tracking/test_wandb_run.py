@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from adaptive_memory_bank.lab.tracking import wandb_run as tracking
-from adaptive_memory_bank.lab.tracking.wandb_run import is_logged_in, start_wandb, wandb_mode
+from adaptive_memory_bank.lab.tracking.wandb_run import check_server, is_logged_in, start_wandb, wandb_mode
 from adaptive_memory_bank.lab.training import train
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
@@ -100,3 +100,17 @@ def test_a_server_out_of_reach_means_offline_with_a_warning(monkeypatch, tmp_pat
     logger.log_metrics({"x": 1.0}, step=1)
     tracking.finish_wandb(logger, {"best/x": 1.0}, failed=False)
     assert len(list((tmp_path / "wandb").glob("offline-run-*-abc"))) == 1
+
+
+def test_a_server_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+    monkeypatch.setattr("wandb.setup", lambda: _Singleton)
+    with pytest.raises(ConnectionError, match=r"W&B at http://127\.0\.0\.1:9 cannot be reached"):
+        check_server()
+
+
+class _Singleton:
+    """W&B reads its address once a process, so a test cannot set it by the environment."""
+
+    class settings:  # noqa: N801
+        base_url = "http://127.0.0.1:9"

@@ -7,7 +7,6 @@ it is called, so `amb --help` stays quick.
 import importlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jsonargparse import ArgumentParser
@@ -15,45 +14,32 @@ from jsonargparse import ArgumentParser
 from adaptive_memory_bank.lab.commands.words import find_command, normalized
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
-
-@dataclass(frozen=True)
-class Command:
-    """A command and its module.
-
-    Args:
-        module: Its module, in this package.
-        help: One sentence.
-    """
-
-    module: str
-    help: str
-
-    def load(self) -> Any:
-        """Import the module."""
-        return importlib.import_module(f"adaptive_memory_bank.lab.commands.{self.module}")
-
-
+# Name: its module in this package, and one sentence of help.
 COMMANDS = {
-    "compare": Command("compare", "Train several adapters under the same conditions and compare them."),
-    **{name: Command("train", str(task.config.__doc__).splitlines()[0]) for name, task in TASKS.items()},
-    "evaluate": Command("evaluate", "Score a finished run on a dataset."),
-    "embed": Command("embed", "Export the embeddings of a dataset, made by a finished run."),
-    "datasets": Command("datasets", "List the datasets and how to get them."),
-    "report": Command("report", "Rebuild report.html from folders of runs."),
-    "dashboard": Command("dashboard", "Create a W&B workspace for folders of runs."),
-    "sync": Command("sync", "Upload runs that were tracked offline to W&B."),
+    "compare": ("compare", "Train several adapters under the same conditions and compare them."),
+    **{name: ("train", str(task.config.__doc__).splitlines()[0]) for name, task in TASKS.items()},
+    "evaluate": ("evaluate", "Score a finished run on a dataset."),
+    "embed": ("embed", "Export the embeddings of a dataset, made by a finished run."),
+    "datasets": ("datasets", "List the datasets and how to get them."),
+    "report": ("report", "Rebuild report.html from folders of runs."),
+    "dashboard": ("dashboard", "Create a W&B workspace for folders of runs."),
+    "sync": ("sync", "Upload runs that were tracked offline to W&B."),
 }
+
+
+def _load(command: str) -> Any:
+    return importlib.import_module(f"adaptive_memory_bank.lab.commands.{COMMANDS[command][0]}")
 
 
 def make_parser(words: Sequence[str]) -> ArgumentParser:
     """The parser, with all options of the command that is called and the names of the others."""
     parser = ArgumentParser(prog="amb", description="Memory banks that follow the encoder: train, compare, look.")
     commands = parser.add_subcommands(dest="command", required=True)
-    for name, command in COMMANDS.items():
-        options = ArgumentParser(usage=f"amb {name} [options]", description=command.help)
+    for name, (_, text) in COMMANDS.items():
+        options = ArgumentParser(usage=f"amb {name} [options]", description=text)
         if name == find_command(words):
-            command.load().add_arguments(options, words)
-        commands.add_subcommand(name, options, help=command.help)
+            _load(name).add_arguments(options, words)
+        commands.add_subcommand(name, options, help=text)
     return parser
 
 
@@ -63,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser(words)
     options = parser.parse_args(words)
     try:
-        return int(COMMANDS[options.command].load().main(options[options.command]))
+        return int(_load(options.command).main(options[options.command]))
     except KeyboardInterrupt:
         return 130
     except (ValueError, ArithmeticError, OSError) as error:  # what users can fix; anything else is a bug, shown in full

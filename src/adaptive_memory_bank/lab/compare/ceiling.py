@@ -106,12 +106,7 @@ def _exceptions(section: Section, gain: Difference) -> str:
 
 
 def show_share(share: float) -> str:
-    """Write a share of the way.
-
-    Example:
-        >>> show_share(0.714), show_share(-0.05)
-        ('71 %', '-5 %')
-    """
+    """Write a share of the way: 0.714 as `71 %`."""
     return f"{100 * share:.0f} %"
 
 

@@ -59,13 +59,8 @@ class PlannedRun:
 
     def position(self) -> dict[str, Any]:
         """Its position in the comparison, as the plan's file has it."""
-        return {
-            "setting": self.setting,
-            "variant": self.variant,
-            "batch_size": self.batch_size,
-            "memory": self.memory,
-            "seed": self.config.seed,
-        }
+        own = {name: getattr(self, name) for name in ("setting", "variant", "batch_size", "memory")}
+        return {**own, "seed": self.config.seed}
 
     def __str__(self) -> str:
         memory = None if self.memory is None else f"memory {self.memory:g}"
@@ -86,24 +81,18 @@ def plan_runs(config: CompareConfig) -> list[PlannedRun]:
     memories: list[float | None] = [*config.memories] or [None]
     for seed, setting, batch, memory in product(config.seeds, settings, batch_sizes, memories):
         for variant in variants_of(config):
-            run = _plan_run(config, setting, variant, seed=seed, batch_size=batch, memory=memory)
+            run = _plan_run(config, setting, variant, seed=seed, batch=batch, memory=memory)
             planned[run.name] = run  # a run that does not depend on the grid serves all of it
     return list(planned.values())
 
 
 def _plan_run(
-    config: CompareConfig,
-    setting: Setting,
-    variant: Variant,
-    *,
-    seed: int,
-    batch_size: int | None,
-    memory: float | None,
+    config: CompareConfig, setting: Setting, variant: Variant, *, seed: int, batch: int | None, memory: float | None
 ) -> PlannedRun:
-    grid = {key: value for key, value in (("batch_size", batch_size), ("memory", memory)) if value is not None}
+    grid = {key: value for key, value in (("batch_size", batch), ("memory", memory)) if value is not None}
     own = {**variant.options, **setting.variants.get(variant.name, {})}
     options = {**config.options, **setting.options, **grid, **own}
-    batch_size = None if "batch_size" in own else batch_size
+    batch = None if "batch_size" in own else batch
     memory = None if "memory" in own else memory
     if "preset" not in options:
         options = {**TASKS[config.task].quick, **options}
@@ -111,11 +100,11 @@ def _plan_run(
         options.pop("memory", None)
         memory = None
     run = _make(config.task, options, where=f"{setting.name}, {variant.name}", seed=seed)
-    parts = (setting.name, variant.name, batch_size and f"b{batch_size}", memory and f"m{memory:g}", f"s{seed}")
+    parts = (setting.name, variant.name, batch and f"b{batch}", memory and f"m{memory:g}", f"s{seed}")
     name = "-".join([*(_slug(str(part)) for part in parts if part), _digest(run)])
     run.out, run.run_name, run.name = config.out, name, variant.name
     run.group = run.group or f"compare-{_slug(Path(config.out).resolve().name)}"
-    return PlannedRun(name, run, setting.name, variant.name, batch_size, memory)
+    return PlannedRun(name, run, setting.name, variant.name, batch, memory)
 
 
 def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> RunConfig:

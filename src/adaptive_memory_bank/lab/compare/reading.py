@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,6 @@ from adaptive_memory_bank.lab.compare.comparison import Comparison, Section
 from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
 from adaptive_memory_bank.lab.runs.results import Run, read_result, read_results
 from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, PLAIN_MEMORY
-
-
-@dataclass(frozen=True)
-class _Folder:
-    path: Path
-    plan: Mapping[str, Any]
-    runs: tuple[Run, ...]
 
 
 def read_comparison(folders: Iterable[Path | str]) -> Comparison:
@@ -28,24 +21,25 @@ def read_comparison(folders: Iterable[Path | str]) -> Comparison:
     Raises:
         ValueError: Where a folder does not exist or holds no results.
     """
-    read = [_read_folder(Path(folder)) for folder in folders]
-    if not read:
+    paths = [Path(folder) for folder in folders]
+    if not paths:
         raise ValueError("`folders` must name at least one folder of runs.")
-    groups = _on_one_grid([folder.runs for folder in read])
+    plans, groups = map(list, zip(*map(_read_folder, paths), strict=True))
+    groups = _on_one_grid(groups)
     if _collide(groups):
-        names = [folder.path.name for folder in read]
         groups = [
-            tuple(replace(run, setting=f"{run.setting} ({name})") for run in group)
-            for name, group in zip(names, groups, strict=True)
+            tuple(replace(run, setting=f"{run.setting} ({path.resolve().name})") for run in group)
+            for path, group in zip(paths, groups, strict=True)
         ]
     runs = [run for group in groups for run in group]
-    plans = [folder.plan for folder in read]
     titles = list(dict.fromkeys(str(plan["title"]) for plan in plans if plan.get("title")))
     commands = list(dict.fromkeys(str(plan["command"]) for plan in plans if plan.get("command")))
-    return Comparison(" · ".join(titles) or _default_title(runs), _sections(runs, plans), "\n".join(commands))
+    title = "Adapters compared on " + ", ".join(dict.fromkeys(run.setting for run in runs))
+    return Comparison(" · ".join(titles) or title, _sections(runs, plans), "\n".join(commands))
 
 
-def _read_folder(path: Path) -> _Folder:
+def _read_folder(path: Path) -> tuple[Mapping[str, Any], tuple[Run, ...]]:
+    """The plan (empty where there is none) and the runs."""
     if not path.is_dir():
         raise ValueError(f"`{path}` is not a folder.")
     alone = read_result(RunFolder(path)) if not (path / RunFolder.LIST).exists() else None
@@ -59,11 +53,11 @@ def _read_folder(path: Path) -> _Folder:
         expected = f"expected `{RunFolder.LIST}` or runs with a `{RunFolder.RESULT}`"
         raise ValueError(f"`{path}` holds no results: {expected}.")
     runs = [Run.placed(root / name, result, positions.get(name, {})) for name, result in results.items()]
-    return _Folder(path.resolve(), plan, _with_unique_names(runs))
+    return plan, _with_unique_names(runs)
 
 
 def _position(run: Run) -> tuple[object, ...]:
-    return run.task, run.setting, run.name, run.batch_size, run.memory, run.seed
+    return run.result.task, run.setting, run.name, run.batch_size, run.memory, run.seed
 
 
 def _with_unique_names(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -98,14 +92,12 @@ def _collide(groups: Sequence[Iterable[Run]]) -> bool:
 
 
 def _sections(runs: Sequence[Run], plans: Sequence[Mapping[str, Any]]) -> tuple[Section, ...]:
-    published: dict[str, Mapping[str, float]] = {}
-    for plan in plans:
-        published.update(plan.get("published", {}))
+    published = {name: values for plan in plans for name, values in plan.get("published", {}).items()}
     order = [name for plan in plans for name in plan.get("variants", [])] or list(NAMES)
     references = [plan["reference"] for plan in plans if plan.get("reference")]
     sections = []
-    for task, setting in dict.fromkeys((run.task, run.setting) for run in runs):
-        members = tuple(run for run in runs if (run.task, run.setting) == (task, setting))
+    for task, setting in dict.fromkeys((run.result.task, run.setting) for run in runs):
+        members = tuple(run for run in runs if (run.result.task, run.setting) == (task, setting))
         names = _ordered(members, order)
         members = tuple(sorted(members, key=lambda run: (names.index(run.name), run.seed)))
         reference = _reference(members, names, references)
@@ -123,7 +115,3 @@ def _reference(runs: Iterable[Run], names: Sequence[str], wished: Sequence[str])
     plain = {run.name for run in runs if run.adapter in PLAIN_MEMORY}
     candidates = [name for name in wished if name in names] + [name for name in names if name in plain]
     return candidates[0] if candidates else None
-
-
-def _default_title(runs: Iterable[Run]) -> str:
-    return "Adapters compared on " + ", ".join(dict.fromkeys(run.setting for run in runs))

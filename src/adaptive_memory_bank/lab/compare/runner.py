@@ -112,7 +112,7 @@ def describe(finished: Finished) -> str:
         return f"{finished.run}: FAILED, {reason[0] if reason else 'no reason given'} (see {finished.run.folder})"
     result = read_result(RunFolder(finished.run.folder)) or RunResult.of(finished.run.config, finished.run.folder)
     run = Run.placed(finished.run.folder, result, finished.run.position())
-    metric = headline_of(run.task)
+    metric = headline_of(result.task)
     value, seconds = metric.chosen(run), result.seconds
     score = f", {metric.label} {metric.show(value)} %" if value is not None else ""
     return f"{finished.run}: {finished.status}{score}" + (f", {seconds:.0f} s" if seconds else "")

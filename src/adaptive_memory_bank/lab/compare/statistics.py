@@ -44,14 +44,12 @@ class Difference:
 
     Attributes:
         name: The variant.
-        reference: What it is compared with.
         values: Variant minus reference, both trained with the same seed, one value for each seed.
         comparisons: Size of the family for which the intervals hold together.
         conditions: How many points of the grid each value is averaged over.
     """
 
     name: str
-    reference: str
     values: tuple[float, ...]
     comparisons: int
     conditions: int = 1
@@ -149,7 +147,7 @@ def paired_difference(
     """Compare two variants, over the grid or at one condition; None where they share no seed."""
     conditions = shared_conditions(section, name, reference, at=at, pick=pick)
     values = differences_by_seed(section, name, reference, conditions=conditions, pick=pick)
-    return Difference(name, reference, tuple(values.values()), 1, len(conditions)) if values else None
+    return Difference(name, tuple(values.values()), 1, len(conditions)) if values else None
 
 
 def shared_conditions(

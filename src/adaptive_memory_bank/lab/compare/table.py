@@ -25,19 +25,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Headings and rows of one condition; renderers decide what bold looks like.
-
-    Attributes:
-        title: Setting and condition.
-        headings: Of the columns.
-        rows: What is compared.
-        ceilings: Rows that stand apart, below a rule: what a memory that is kept fresh at any cost would give.
-    """
+    """Headings and rows of one condition; renderers decide what bold looks like."""
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     ceilings: tuple[tuple[Cell, ...], ...] = ()
+    """Rows that stand apart, below a rule: what a memory that is kept fresh at any cost would give."""
 
 
 def tables(section: Section) -> list[Table]:
@@ -47,7 +41,8 @@ def tables(section: Section) -> list[Table]:
 
 def _table(section: Section, at: Condition) -> Table:
     names = [name for name in section.names if section.of(name, at)]
-    columns: list[tuple[str, Sequence[Cell]]] = [(_first_heading(section), [Cell(printable(name)) for name in names])]
+    first = "adapter" if all(run.name == run.adapter for run in section.runs) else "variant"
+    columns: list[tuple[str, Sequence[Cell]]] = [(first, [Cell(printable(name)) for name in names])]
     for metric in section.metrics:
         if metric.unit == "ms" and section.baseline is not None:
             heading = f"{metric.heading} (x {section.baseline})"
@@ -58,9 +53,9 @@ def _table(section: Section, at: Condition) -> Table:
     if shares:
         way = [Cell(show_share(shares[name]) if name in shares else MISSING) for name in names]
         columns.insert(2, (f"of the way to {printable(section.ceilings[0])}", way))
-    if any(_differs(section, name, at) for name in names):
-        last = _cells(section, section.headline, names, at=at, pick="last")
-        columns.insert(2, ("last epoch %", last))
+    decides = section.headline
+    if any(section.values(name, decides, at=at) != section.values(name, decides, at=at, pick="last") for name in names):
+        columns.insert(2, ("last epoch %", _cells(section, decides, names, at=at, pick="last")))
     if section.published:
         said = [section.published.get(name) for name in names]
         columns.append(("published %", [Cell(MISSING if value is None else f"{value:.2f}") for value in said]))
@@ -69,10 +64,6 @@ def _table(section: Section, at: Condition) -> Table:
     rows = tuple(zip(*(cells for _, cells in columns), strict=True))
     compared = sum(name not in section.ceilings for name in names)  # ceilings come last
     return Table(printable(title), tuple(heading for heading, _ in columns), rows[:compared], rows[compared:])
-
-
-def _first_heading(section: Section) -> str:
-    return "adapter" if all(run.name == run.adapter for run in section.runs) else "variant"
 
 
 def _cells(
@@ -84,17 +75,12 @@ def _cells(
         None if spread is None or name in section.ceilings else float(metric.show(spread.mean))
         for name, spread in zip(names, spreads, strict=True)
     ]
-    best = _best(metric, [value for value in shown if value is not None])
+    rivals = [value for value in shown if value is not None]
+    best = (max if metric.better == "higher" else min)(rivals) if metric.better and len(rivals) > 1 else None
     return [
         Cell(show_spread(spread, metric), value is not None and value == best)
         for spread, value in zip(spreads, shown, strict=True)
     ]
-
-
-def _best(metric: Metric, values: Sequence[float]) -> float | None:
-    if metric.better is None or len(values) < 2:
-        return None
-    return max(values) if metric.better == "higher" else min(values)
 
 
 def show_spread(spread: Spread | None, metric: Metric) -> str:
@@ -111,20 +97,12 @@ def _times(section: Section, metric: Metric, names: Sequence[str], *, at: Condit
     cells = []
     for name in names:
         times = section.values(name, metric, at=at)
+        text = metric.show(fmean(times.values())) if times else MISSING
         ratio = Spread.of([times[seed] / base[seed] for seed in times if seed in base])
-        cells.append(Cell(metric.show(fmean(times.values())) + _show_ratio(ratio) if times else MISSING))
+        if ratio is not None:
+            text += f" (x{ratio.mean:.2f}" + (")" if ratio.std is None else f" ± {ratio.std:.2f})")
+        cells.append(Cell(text))
     return cells
-
-
-def _show_ratio(ratio: Spread | None) -> str:
-    if ratio is None:
-        return ""
-    return f" (x{ratio.mean:.2f}" + (")" if ratio.std is None else f" ± {ratio.std:.2f})")
-
-
-def _differs(section: Section, name: str, at: Condition) -> bool:
-    chosen = section.values(name, section.headline, at=at)
-    return chosen != section.values(name, section.headline, at=at, pick="last")
 
 
 def _seeds(section: Section, name: str, at: Condition) -> str:
@@ -134,12 +112,7 @@ def _seeds(section: Section, name: str, at: Condition) -> str:
 
 
 def render_table(table: Table, *, color: bool) -> str:
-    """Lay a table out in a fixed-width font.
-
-    Args:
-        table: What to show.
-        color: Whether to write ANSI codes for bold; without them the best value carries a star.
-    """
+    """Lay a table out in a fixed-width font; the best value is bold by ANSI codes or, without `color`, has a star."""
     rows = (*table.rows, *table.ceilings)
     texts = [[cell.text + ("" if color or not cell.best else "*") for cell in row] for row in rows]
     widths = [max(map(_width, column)) for column in zip(table.headings, *texts, strict=True)]

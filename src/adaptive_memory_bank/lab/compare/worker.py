@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from adaptive_memory_bank.lab.runs.folder import RunFolder
-from adaptive_memory_bank.lab.runs.results import RunResult
 
 
 def main() -> None:
@@ -55,24 +54,20 @@ def _listen(jobs: "queue.Queue[str | None]", busy: threading.Event) -> None:
 
 def run_job(job: dict[str, Any]) -> dict[str, Any]:
     """Train once; a run that fails says why in its `result.json` and in the answer, and nothing is raised."""
+    from adaptive_memory_bank.lab.training.tasks import TASKS
+    from adaptive_memory_bank.lab.training.train import run
+
     folder = Path(job["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     with _printing_to(RunFolder(folder).log_file):
         try:
-            result = _train(job)
+            result = run(TASKS[job["task"]].configure(job["config"]))
             return {"status": result.status, "error": None}
         except KeyboardInterrupt:
             return {"status": "interrupted", "error": None}
         except Exception as error:  # whatever it is, the other runs continue
             traceback.print_exc()
             return {"status": "failed", "error": f"{type(error).__name__}: {error}"}
-
-
-def _train(job: dict[str, Any]) -> RunResult:
-    from adaptive_memory_bank.lab.training.tasks import TASKS
-    from adaptive_memory_bank.lab.training.train import run
-
-    return run(TASKS[job["task"]].configure(job["config"]))
 
 
 @contextlib.contextmanager

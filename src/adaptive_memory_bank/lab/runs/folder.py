@@ -31,7 +31,6 @@ class RunFolder:
         self.log_file = path / "log.txt"
         self.checkpoints = path / "checkpoints"
         self.list_file = path.parent / self.LIST
-        self.plan_file = path.parent / self.PLAN
 
     @classmethod
     def create(cls, config: RunConfig) -> "RunFolder":

@@ -54,13 +54,7 @@ def read_history(run: Path) -> dict[str, Curve]:
     """Read the last value of every metric in every epoch of a run.
 
     A run that was killed may have left half a line, and a resumed one repeats an epoch: broken lines are skipped and
-    the later value wins.
-
-    Args:
-        run: Folder of the run. Without a `metrics.jsonl` the history is empty.
-
-    Returns:
-        For every metric name, its value by epoch, epochs in rising order.
+    the later value wins. Epochs are in rising order; without a `metrics.jsonl` there are none.
     """
     curves: dict[str, Curve] = {}
     for line in _lines(run):

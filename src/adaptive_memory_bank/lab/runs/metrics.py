@@ -111,105 +111,43 @@ def _train_seconds(run: Run) -> float | None:
     return float(seconds) if is_number(seconds) else None
 
 
+_ALONGSIDE = "trainings that run side by side disturb each other"
+# fmt: off
 METRICS = (
     Metric("train/loss", "loss", "training loss of the last steps", "plain", "lower", shown=("progress",)),
     Metric("train/pairs", "pairs", "pairs that the loss kept", "count", None, shown=("progress",)),
-    Metric(
-        "val/recall@1",
-        "Recall@1",
-        "share of queries whose nearest image is of the same class",
-        shown=("table", "progress", "evidence"),
-        curve=QUALITY,
-    ),
-    Metric(
-        "holdout/recall@1",
-        "Recall@1 on held-out classes",
-        "the same on training classes that are held out, to choose the epoch on",
-        curve=QUALITY,
-    ),
-    Metric(
-        "val/recall@8",
-        "Recall@8",
-        "share of queries with an image of the same class among the nearest 8",
-        shown=("table",),
-        instead_of="val/recall@10",
-    ),
-    Metric(
-        "val/recall@10",
-        "Recall@10",
-        "share of queries with an image of the same class among the nearest 10",
-        shown=("table",),
-        curve=QUALITY,
-    ),
-    Metric(
-        "val/map@r",
-        "MAP@R",
-        "mean average precision over the R nearest, R being the size of the class",
-        shown=("table", "progress", "evidence"),
-        curve=QUALITY,
-    ),
-    Metric(
-        "val/knn",
-        "kNN",
-        "accuracy of a nearest-neighbour vote on the backbone's features",
-        shown=("table", "progress", "evidence"),
-        curve=QUALITY,
-    ),
-    Metric(
-        "val/knn_proj", "kNN (proj.)", "the same on the projected embedding", shown=("table", "evidence"), curve=QUALITY
-    ),
+    Metric("val/recall@1", "Recall@1", "share of queries whose nearest image is of the same class",
+           shown=("table", "progress", "evidence"), curve=QUALITY),
+    Metric("holdout/recall@1", "Recall@1 on held-out classes",
+           "the same on training classes that are held out, to choose the epoch on", curve=QUALITY),
+    Metric("val/recall@8", "Recall@8", "share of queries with an image of the same class among the nearest 8",
+           shown=("table",), instead_of="val/recall@10"),
+    Metric("val/recall@10", "Recall@10", "share of queries with an image of the same class among the nearest 10",
+           shown=("table",), curve=QUALITY),
+    Metric("val/map@r", "MAP@R", "mean average precision over the R nearest, R being the size of the class",
+           shown=("table", "progress", "evidence"), curve=QUALITY),
+    Metric("val/knn", "kNN", "accuracy of a nearest-neighbour vote on the backbone's features",
+           shown=("table", "progress", "evidence"), curve=QUALITY),
+    Metric("val/knn_proj", "kNN (proj.)", "the same on the projected embedding",
+           shown=("table", "evidence"), curve=QUALITY),
     Metric("train/loss_epoch", "training loss", "mean over the epoch", "plain", "lower", curve=QUALITY),
-    Metric(
-        "drift/mean",
-        "mean feature drift",
-        "how far a fixed batch moves from one measurement to the next",
-        "plain",
-        None,
-        curve=DRIFT,
-    ),
-    Metric(
-        "drift/max", "largest feature drift", "the image of the fixed batch that moves most", "plain", None, curve=DRIFT
-    ),
-    Metric(
-        "bank/staleness",
-        "staleness",
-        "mean distance between stored embeddings, realigned, and fresh ones of the same images",
-        "plain",
-        "lower",
-        shown=("table", "progress", "evidence"),
-        curve=STALE,
-        beside="bank/staleness_unadapted",
-    ),
-    Metric(
-        "bank/staleness_unadapted",
-        "not realigned",
-        "the same, had the stored embeddings not been realigned",
-        "plain",
-        "lower",
-        shown=("evidence",),
-    ),
-    Metric(
-        "time/step_ms",
-        "ms per step",
-        "milliseconds per step, and relative to no memory; trainings that run side by side disturb each other",
-        "ms",
-        None,
-        shown=("table",),
-        curve=COST,
-        read=_step_ms,
-    ),
-    Metric(
-        "train_seconds",
-        "training s",
-        "seconds in training steps of a whole run, without evaluation; trainings that run side by side disturb each "
-        "other",
-        "s",
-        None,
-        shown=("table",),
-        read=_train_seconds,
-    ),
+    Metric("drift/mean", "mean feature drift", "how far a fixed batch moves from one measurement to the next",
+           "plain", None, curve=DRIFT),
+    Metric("drift/max", "largest feature drift", "the image of the fixed batch that moves most",
+           "plain", None, curve=DRIFT),
+    Metric("bank/staleness", "staleness",
+           "mean distance between stored embeddings, realigned, and fresh ones of the same images", "plain", "lower",
+           shown=("table", "progress", "evidence"), curve=STALE, beside="bank/staleness_unadapted"),
+    Metric("bank/staleness_unadapted", "not realigned", "the same, had the stored embeddings not been realigned",
+           "plain", "lower", shown=("evidence",)),
+    Metric("time/step_ms", "ms per step", f"milliseconds per step, and relative to no memory; {_ALONGSIDE}",
+           "ms", None, shown=("table",), curve=COST, read=_step_ms),
+    Metric("train_seconds", "training s",
+           f"seconds in training steps of a whole run, without evaluation; {_ALONGSIDE}",
+           "s", None, shown=("table",), read=_train_seconds),
     Metric("bank/size", "rows in memory", "at the end of the epoch", "count", None, curve=COST),
 )
+# fmt: on
 BY_NAME = {metric.name: metric for metric in METRICS}
 RECALL_1, STALENESS, LOSS = (BY_NAME[name] for name in ("val/recall@1", "bank/staleness", "train/loss_epoch"))
 CURVES = {

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from functools import cached_property
@@ -23,20 +24,17 @@ PACKAGES = ("adaptive-memory-bank", "torch", "pytorch-lightning", "timm", "light
 
 @dataclass(frozen=True)
 class RunResult:
-    """The object of one run in `result.json` and `results.json`. A missing key has its default.
+    """The object of one run in `result.json` and `results.json`: its options, and what is listed here.
+
+    A missing key has its default.
 
     Attributes:
         run: Name of the run's folder; None on ranks that write nothing.
         folder: Path of the run's folder as the run knew it.
-        task: Name of the task.
-        data: Dataset, as the options name it.
         adapter: Name of the adapter; `none` is a run without memory.
         name: Label in tables and dashboards.
-        seed: Random seed.
         batch_size: Images per step and process.
         memory_size: Rows of the memory.
-        epochs: Passes over the training set.
-        preset: Where the options started from.
         metrics: Values of the last epoch; None for one that is not finite.
         best: Values of the chosen epoch, named `best/...`.
         best_epoch: The chosen epoch, from 0.
@@ -46,10 +44,7 @@ class RunResult:
         seconds: The whole run, evaluation included, since it was last started.
         status: `running`, `complete`, `interrupted` or `failed`.
         error: Why it failed.
-        wandb_id: Of the run on W&B.
         versions: Of Python and the packages that matter.
-        machine: What it ran on.
-        date: When this was written.
         other: Keys of the file that are not among these.
     """
 
@@ -153,10 +148,8 @@ def _listed(path: Path, *, broken_is_empty: bool = False) -> list[dict[str, Any]
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 
@@ -165,7 +158,6 @@ class Run:
     """One training and its position in a comparison.
 
     Attributes:
-        folder: Folder of the run.
         result: What the run says of itself.
         name: What the run is called in tables: its adapter, or the name of its variant.
         setting: The group of runs that may be compared with each other, usually the data set.
@@ -195,16 +187,6 @@ class Run:
             batch_size=position.get("batch_size", result.batch_size),
             memory=None if result.adapter == NONE.name or not memory else memory,
         )
-
-    @property
-    def task(self) -> str:
-        """Name of the task."""
-        return self.result.task
-
-    @property
-    def data(self) -> str:
-        """Name of the data set."""
-        return self.result.data
 
     @property
     def adapter(self) -> str:

@@ -7,14 +7,7 @@ from adaptive_memory_bank.adapters import CATALOGUE, Identity
 
 @dataclass(frozen=True)
 class Choice:
-    """One choice of `--adapter`.
-
-    Attributes:
-        name: What it is called.
-        color: Of its curves, in every chart.
-        marker: Of its points, as Plotly names it.
-        aliases: Other names for it.
-    """
+    """One choice of `--adapter`, with the colour and the marker (as Plotly names it) that it has in every chart."""
 
     name: str
     color: str

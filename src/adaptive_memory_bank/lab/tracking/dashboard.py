@@ -1,7 +1,6 @@
 """A W&B workspace for some runs: the same curves as in the report, on the server and live."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,41 +11,27 @@ from adaptive_memory_bank.lab.runs.folder import write_json
 from adaptive_memory_bank.lab.runs.metrics import CURVES, Metric, shown_in
 from adaptive_memory_bank.lab.runs.results import Run
 from adaptive_memory_bank.lab.tracking.network import within
-from adaptive_memory_bank.lab.tracking.server import check_server
+from adaptive_memory_bank.lab.tracking.wandb_run import check_server
 
 WORST_QUERIES = "worst_queries"
 SAVE_PATIENCE = 120.0  # seconds
-
-
-@dataclass(frozen=True)
-class Logged:
-    """What the runs have sent to W&B; a panel for anything else would stay empty."""
-
-    curves: frozenset[str]
-    best: tuple[str, ...]
-    groups: tuple[str, ...]
-    group_key: str
-
-    @classmethod
-    def by(cls, runs: Sequence[Run]) -> "Logged":
-        """Read it off the runs' own files, which hold the same names."""
-        curves = frozenset(name for run in runs for name in run.history())
-        best = [m.best_name for m in shown_in("table") if m.is_score and any(m.best_name in run.best for run in runs)]
-        groups = dict.fromkeys(str(group) for run in runs if (group := run.config().get("group")))
-        # Variants that share an adapter (XBM and XBM*) are told apart by their names.
-        key = "adapter" if all(run.name == run.adapter for run in runs) else "name"
-        return cls(curves, tuple(best), tuple(groups), key)
+_OVER_RUNS: Any = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stddev"}
 
 
 def make_workspace(title: str, runs: Sequence[Run], *, entity: str, project: str) -> ws.Workspace:
     """Describe the workspace of some runs; nothing is sent."""
-    logged = Logged.by(runs)
-    key = wr.Config(logged.group_key)
+    # The runs' own files say what W&B has of them; a panel for anything else would stay empty.
+    logged = {name for run in runs for name in run.history()}
+    best = [m.best_name for m in shown_in("table") if m.is_score and any(m.best_name in run.best for run in runs)]
+    groups = list(dict.fromkeys(str(group) for run in runs if (group := run.config().get("group"))))
+    # Variants that share an adapter (XBM and XBM*) are told apart by their names.
+    group_key = "adapter" if all(run.name == run.adapter for run in runs) else "name"
+    key = wr.Config(group_key)
     sections = [
-        ws.Section(name=name, panels=[_curve(m, key) for m in metrics if m.name in logged.curves], is_open=True)
+        ws.Section(name=name, panels=[_curve(m, key) for m in metrics if m.name in logged], is_open=True)
         for name, metrics in CURVES.items()
     ]
-    sections.insert(1, ws.Section(name="Best values", panels=[_bars(name, key) for name in logged.best], is_open=True))
+    sections.insert(1, ws.Section(name="Best values", panels=[_bars(name, key) for name in best], is_open=True))
     tables: list[Any] = [wr.WeavePanelSummaryTable(table_name=WORST_QUERIES), wr.RunComparer(diff_only="split")]
     sections.append(ws.Section(name="Tables", panels=tables, is_open=True))
     return ws.Workspace(
@@ -55,9 +40,9 @@ def make_workspace(title: str, runs: Sequence[Run], *, entity: str, project: str
         name=title,
         sections=[section for section in sections if section.panels],
         runset_settings=ws.RunsetSettings(
-            filters=ws.And(ws.Metric("Group").isin(list(logged.groups))) if logged.groups else "",
-            groupby=[ws.Config(logged.group_key)],
-            pinned_columns=[f"summary:{name}" for name in logged.best],
+            filters=ws.And(ws.Metric("Group").isin(groups)) if groups else "",
+            groupby=[ws.Config(group_key)],
+            pinned_columns=[f"summary:{name}" for name in best],
         ),
     )
 
@@ -65,19 +50,11 @@ def make_workspace(title: str, runs: Sequence[Run], *, entity: str, project: str
 def _curve(metric: Metric, key: Any) -> Any:
     """A metric over epochs: mean over the runs of a group, and one standard deviation around it."""
     names: list[Any] = [name for name in (metric.name, metric.beside) if name]
-    return wr.LinePlot(
-        title=metric.name, x="epoch", y=names, groupby=key, groupby_aggfunc="mean", groupby_rangefunc="stddev"
-    )
+    return wr.LinePlot(title=metric.name, x="epoch", y=names, groupby=key, **_OVER_RUNS)
 
 
 def _bars(metric: str, key: Any) -> Any:
-    return wr.BarPlot(
-        title=metric,
-        metrics=[wr.SummaryMetric(metric)],
-        groupby=key,
-        groupby_aggfunc="mean",
-        groupby_rangefunc="stddev",
-    )
+    return wr.BarPlot(title=metric, metrics=[wr.SummaryMetric(metric)], groupby=key, **_OVER_RUNS)
 
 
 def spec_of(workspace: ws.Workspace) -> dict[str, Any]:

@@ -10,12 +10,8 @@ from typing import Any
 def check_reachable(address: str, patience: float) -> None:
     """Raise unless something answers at an address, error pages included.
 
-    Args:
-        address: A URL.
-        patience: Seconds to wait.
-
     Raises:
-        ConnectionError: Saying why, within `patience`.
+        ConnectionError: Saying why, within `patience` seconds.
     """
     try:
         within(patience, lambda: _ask(address, patience), doing="asking")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from adaptive_memory_bank.lab.tracking.server import check_server
+from adaptive_memory_bank.lab.tracking.wandb_run import check_server
 
 UPLOAD_PATIENCE = 600.0  # seconds for one run
 

@@ -13,6 +13,9 @@ import wandb
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
+from adaptive_memory_bank.lab.tracking.network import check_reachable
+
+PATIENCE = 15.0  # seconds until a server counts as out of reach
 INIT_PATIENCE = 20.0  # seconds until W&B counts as out of reach
 FINISH_PATIENCE = 120.0  # seconds to let an upload finish
 STEP = "trainer/global_step"
@@ -39,6 +42,23 @@ def is_logged_in() -> bool:
     except (OSError, netrc.NetrcParseError):
         return False
     return any(known.authenticators(str(host)) for host in hosts)
+
+
+def check_server(patience: float = PATIENCE) -> str:
+    """Return the server's address.
+
+    Raises:
+        ValueError: Where nobody is logged in.
+        ConnectionError: Where the server does not answer.
+    """
+    if not is_logged_in():
+        raise ValueError("Not logged in to W&B. Run `wandb login`, or set WANDB_API_KEY.")
+    address = str(wandb.setup().settings.base_url)
+    try:
+        check_reachable(address, patience)
+    except ConnectionError as error:
+        raise ConnectionError(f"W&B at {error}") from error
+    return address
 
 
 def start_wandb(mode: str, *, folder: Path, run_id: str, resume: bool, quiet: bool, **init: Any) -> WandbLogger | None:

@@ -1,8 +1,7 @@
 """What every run was made with: the options all share, the options that differ, the versions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from adaptive_memory_bank.lab.runs.results import Run
 
@@ -10,8 +9,7 @@ from adaptive_memory_bank.lab.runs.results import Run
 _LOCATIONS = ("out", "run_name", "resume", "group")
 
 
-@dataclass(frozen=True)
-class Configurations:
+class Configurations(NamedTuple):
     """Options and versions of many runs, listed once where they agree."""
 
     shared: Mapping[str, str]
@@ -24,15 +22,11 @@ def configurations(runs: Sequence[Run]) -> Configurations:
     """Sort the options of some runs into shared ones and differing ones."""
     configs = [{key: value for key, value in run.config().items() if key not in _LOCATIONS} for run in runs]
     keys = list(dict.fromkeys(key for config in configs for key in config))
-    values = {key: [_show(config, key) for config in configs] for key in keys}
+    values = {key: ["" if config.get(key) is None else str(config[key]) for config in configs] for key in keys}
     shared = {key: shown[0] for key, shown in values.items() if len(set(shown)) == 1}
     differing = tuple(key for key in keys if key not in shared)
     rows = tuple((run, tuple(values[key][index] for key in differing)) for index, run in enumerate(runs))
     return Configurations(shared, differing, rows, _versions(runs))
-
-
-def _show(config: Mapping[str, Any], key: str) -> str:
-    return "" if config.get(key) is None else str(config[key])
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import plotly.graph_objects as go
@@ -80,13 +81,11 @@ def _add_curve(
         widths = [scale * (spread.std or 0) for spread in spreads]
         figure.add_traces(_band(epochs, means, widths, name=name, style=style))
     figure.add_trace(_line(epochs, means, name=name, style=style))
-    if metric.beside:
-        epochs, spreads = _over_seeds([history[metric.beside] for history in histories if metric.beside in history])
-        if epochs:
-            means = [scale * spread.mean for spread in spreads]
-            figure.add_trace(
-                _line(epochs, means, name=f"{name}, {BY_NAME[metric.beside].label}", style=style, dashed=True)
-            )
+    beside = metric.beside or ""
+    epochs, spreads = _over_seeds([history[beside] for history in histories if beside in history])
+    if epochs:
+        means, label = [scale * spread.mean for spread in spreads], f"{name}, {BY_NAME[beside].label}"
+        figure.add_trace(_line(epochs, means, name=label, style=style, dashed=True))
 
 
 def _over_seeds(curves: Sequence[Curve]) -> tuple[list[int], list[Spread]]:
@@ -129,17 +128,15 @@ def seeds_chart(section: Section, *, at: Condition) -> Chart | None:
         if not values:
             continue
         label = _text(name)
-        y, spread = [label] * len(values), Spread.of(values.values())
+        y = [label] * len(values)
         small = {"color": style.color, "size": 8, "opacity": 0.55, "symbol": "circle"}
         text = [f"seed {seed}" for seed in values]
         points = [100 * value for value in values.values()]
         hover = "%{x:.2f} (%{text})"
         figure.add_scatter(x=points, y=y, text=text, mode="markers", marker=small, name=label, hovertemplate=hover)
-        if spread is not None:
-            bar = {"color": style.color, "size": 22, "symbol": "line-ns", "line": {"width": 3, "color": style.color}}
-            figure.add_scatter(
-                x=[100 * spread.mean], y=[label], mode="markers", marker=bar, name=label, hovertemplate="mean %{x:.2f}"
-            )
+        bar = {"color": style.color, "size": 22, "symbol": "line-ns", "line": {"width": 3, "color": style.color}}
+        mean, hover = [100 * fmean(values.values())], "mean %{x:.2f}"
+        figure.add_scatter(x=mean, y=[label], mode="markers", marker=bar, name=label, hovertemplate=hover)
     figure.update_xaxes(showgrid=True)
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_layout(showlegend=False, hovermode="closest", height=90 + 38 * len(section.names))

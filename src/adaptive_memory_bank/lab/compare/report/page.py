@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,10 @@ from plotly.offline import get_plotlyjs
 
 from adaptive_memory_bank.lab.compare.comparison import Comparison, Condition, Section
 from adaptive_memory_bank.lab.compare.report.configurations import configurations
-from adaptive_memory_bank.lab.compare.report.figures import (
-    Chart,
-    curve_charts,
-    grid_charts,
-    seeds_chart,
-)
-from adaptive_memory_bank.lab.compare.report.mistakes import WorstQueries, worst_queries
+from adaptive_memory_bank.lab.compare.report.figures import Chart, curve_charts, grid_charts, seeds_chart
+from adaptive_memory_bank.lab.compare.report.mistakes import worst_queries
 from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS, Difference, paired_differences
-from adaptive_memory_bank.lab.compare.table import Table, tables
+from adaptive_memory_bank.lab.compare.table import tables
 from adaptive_memory_bank.lab.compare.verdict import verdict
 from adaptive_memory_bank.lab.runs.metrics import CURVES
 
@@ -29,60 +23,19 @@ _HERE = Path(__file__).parent
 SHOWN_SEEDS = 5
 
 
-@dataclass(frozen=True)
-class _DifferenceRow:
-    name: str
-    mean: str
-    interval: str
-    each: str
-    judged: str
-    is_ceiling: bool
-
-
-@dataclass(frozen=True)
-class _Differences:
-    title: str
-    rows: tuple[_DifferenceRow, ...]
-
-
-@dataclass(frozen=True)
-class _ConditionView:
-    """What the template shows of one condition: differences and curves."""
-
-    title: str
-    differences: _Differences | None
-    seeds: Chart | None
-    curves: dict[str, list[Chart]]
-    """By section of the catalogue of metrics."""
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A section of the comparison with everything the template shows of it."""
-
-    section: Section
-    verdict: str
-    tables: list[Table]
-    differences: _Differences | None
-    """Averaged over the grid; None where there is a single condition."""
-    grid: list[Chart]
-    conditions: list[_ConditionView]
-    worst_queries: list[WorstQueries]
-    notes: list[str]
-
-
 def write_report(comparison: Comparison, path: Path) -> Path:
     """Write the report of a comparison to a file and return its path."""
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["code"] = _code
-    environment.filters["heading"] = _heading
-    environment.filters["chart"] = charts = _Charts()
-    parts = [_part(section) for section in comparison.sections]
+    charts = _Charts()
+    environment.filters.update(code=_code, heading=_heading, chart=charts)
+    # What the template asks of each section.
+    environment.globals.update(verdict=verdict, tables=tables, notes=_notes, difference_rows=_difference_rows)
+    environment.globals.update(grid_charts=grid_charts, seeds_chart=seeds_chart, curve_charts=curve_charts)
+    environment.globals.update(worst_queries=worst_queries, curve_sections=CURVES)
     page = environment.get_template("report.html.j2").render(
         comparison=comparison,
-        parts=parts,
         configurations=configurations(comparison.runs),
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         incomplete=[run for run in comparison.runs if not run.is_complete],
@@ -96,35 +49,12 @@ def write_report(comparison: Comparison, path: Path) -> Path:
     return path
 
 
-def _part(section: Section) -> _Part:
-    is_grid = len(section.conditions) > 1
-    return _Part(
-        section=section,
-        verdict=verdict(section),
-        tables=tables(section),
-        differences=_differences(section, None) if is_grid else None,
-        grid=grid_charts(section),
-        conditions=[_condition_view(section, at, title=str(at) if is_grid else "") for at in section.conditions],
-        worst_queries=worst_queries(section),
-        notes=_notes(section),
-    )
+def _difference_rows(section: Section, at: Condition | None) -> list[dict[str, Any]]:
+    """What the table of differences shows; over the whole grid where `at` is None."""
+    return [_difference_row(section, difference) for difference in paired_differences(section, at=at)]
 
 
-def _condition_view(section: Section, at: Condition, *, title: str) -> _ConditionView:
-    return _ConditionView(
-        title=title,
-        differences=_differences(section, at),
-        seeds=seeds_chart(section, at=at),
-        curves={title: curve_charts(section, metrics, at=at) for title, metrics in CURVES.items()},
-    )
-
-
-def _differences(section: Section, at: Condition | None) -> _Differences | None:
-    rows = tuple(_difference_row(section, difference) for difference in paired_differences(section, at=at))
-    return _Differences("averaged over the grid" if at is None else str(at), rows) if rows else None
-
-
-def _difference_row(section: Section, difference: Difference) -> _DifferenceRow:
+def _difference_row(section: Section, difference: Difference) -> dict[str, Any]:
     metric, known = section.headline, difference.is_judged
     enough = difference.seeds >= FEWEST_SEEDS
     judged = "within the noise" if known else "noise unknown" if enough else "too few seeds"
@@ -132,14 +62,14 @@ def _difference_row(section: Section, difference: Difference) -> _DifferenceRow:
         judged = "better" if difference.mean > 0 else "worse"
     ends = [metric.show_difference(end, unit=False) for end in (difference.low, difference.high)] if known else []
     each = [metric.show_difference(value, unit=False) for value in difference.values]
-    return _DifferenceRow(
-        name=difference.name,
-        mean=metric.show_difference(difference.mean, unit=False),
-        interval=" to ".join(ends) or "-",
-        each=", ".join(each[:SHOWN_SEEDS]) + (", …" if len(each) > SHOWN_SEEDS else ""),
-        judged=judged,
-        is_ceiling=difference.name in section.ceilings,
-    )
+    return {
+        "name": difference.name,
+        "mean": metric.show_difference(difference.mean, unit=False),
+        "interval": " to ".join(ends) or "-",
+        "each": ", ".join(each[:SHOWN_SEEDS]) + (", …" if len(each) > SHOWN_SEEDS else ""),
+        "judged": judged,
+        "is_ceiling": difference.name in section.ceilings,
+    }
 
 
 _CHOSEN = {
