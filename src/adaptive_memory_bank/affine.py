@@ -1,7 +1,5 @@
 """The map that stored rows are read through: one scale and one shift per dimension."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What happens to a memory while its encoder learns: feature drift and staleness."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """A first-in-first-out ring of rows that is realigned as a whole without being touched."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 A new adapter is a file in this folder and an `Entry` in `CATALOGUE`; tables, charts and the command line follow.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from adaptive_memory_bank.adapters.auto_axbn import AutoAXBN

@@ -1,7 +1,5 @@
 """What every loss on a memory bank has."""
 
-from __future__ import annotations
-
 import math
 
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Sums of exponentials over the blocks of a walk, and the gradient that is computed along with them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

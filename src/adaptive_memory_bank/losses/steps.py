@@ -1,7 +1,5 @@
 """The number of training steps of a loss, and of those with nothing to compare."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

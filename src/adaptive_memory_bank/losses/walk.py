@@ -6,8 +6,6 @@ block is realigned, multiplied, masked and summed up while it is in the cache, a
 B x n similarities, ever exists. The gradient is ready when the loss is; no later enqueue can disturb it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -49,7 +47,7 @@ class Workspace:
             self._logits[: rows * len(queries)].view(rows, len(queries)),
         )
 
-    def __reduce__(self) -> tuple[type[Workspace], tuple[()]]:
+    def __reduce__(self) -> tuple[type["Workspace"], tuple[()]]:
         return Workspace, ()
 
 
