@@ -64,12 +64,7 @@ TASKS: dict[str, Task] = {
             headline="val/recall@1",
             quick={"epochs": 5, "batch_size": 16},
         ),
-        Task(
-            MocoConfig,
-            "adaptive_memory_bank.lab.training.moco.task",
-            headline="val/knn",
-            quick={"epochs": 15},
-        ),
+        Task(MocoConfig, "adaptive_memory_bank.lab.training.moco.task", headline="val/knn", quick={"epochs": 15}),
     )
 }
 
