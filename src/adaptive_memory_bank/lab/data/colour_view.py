@@ -82,11 +82,7 @@ class ColourView(Transform):
 def crop_boxes(height: int | Tensor, width: int | Tensor, min_scale: float, draws: Tensor) -> Tensor:
     """(B, 4) centre x, centre y, width, height, as shares of the image, as torchvision's `RandomResizedCrop` draws.
 
-    Args:
-        height: Of the image; (B, 1) where images differ.
-        width: Of the image; (B, 1) where images differ.
-        min_scale: Least share of the area.
-        draws: (B, 2 * tries + 2) uniform numbers.
+    Height and width are (B, 1) where images differ; the draws (B, 2 * tries + 2) are uniform.
     """
     tries = (draws.shape[1] - 2) // 2
     area = draws[:, :tries] * (1 - min_scale) + min_scale
