@@ -70,13 +70,7 @@ def unit_factors(rows: Tensor) -> Tensor:
 
 
 def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Block]:
-    """Yield the rows block by block, with their products.
-
-    Args:
-        ring: Holds the rows.
-        queries: Shape (B, dim): unit vectors over temperature.
-        workspace: Memory for a block.
-    """
+    """Yield the rows block by block, with their products with queries (B, dim): unit vectors over temperature."""
     step = rows_per_block(ring, queries)
     rows_memory, logits_memory = workspace.take(min(step, ring.count), queries)
     for start in range(0, ring.count, step):

@@ -29,23 +29,14 @@ class NonFiniteLossError(ArithmeticError):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run trains on and is scored on.
-
-    Args:
-        source: The dataset.
-        train: The part that trains (without held-out classes).
-        held_out: Held-out training classes to choose the epoch on, or None.
-        train_transform: Augmentation.
-        eval_transform: None of it.
-        normalization: Of colours, in both.
-    """
+    """What a run trains on and is scored on."""
 
     source: RetrievalData
-    train: Part
-    held_out: Part | None
-    train_transform: Transform
-    eval_transform: Transform
-    normalization: Normalization = IMAGENET
+    train: Part  # without held-out classes
+    held_out: Part | None  # training classes to choose the epoch on
+    train_transform: Transform  # with augmentation
+    eval_transform: Transform  # without
+    normalization: Normalization = IMAGENET  # of colours, in both
 
 
 class TrainingModule(pl.LightningModule):

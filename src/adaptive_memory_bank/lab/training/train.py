@@ -29,19 +29,12 @@ from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 @dataclass(frozen=True)
 class Training:
-    """What a task builds from its options.
-
-    Args:
-        module: What trains.
-        evaluate: Scores the module.
-        searched: Images that queries search, for the pictures of the worst; None: the queries.
-        idle_parameters: Whether some steps leave parameters without gradient (DDP must know).
-    """
+    """What a task builds from its options."""
 
     module: TrainingModule
-    evaluate: Callable[[Any], Evaluation]
-    searched: Part | None
-    idle_parameters: bool = False
+    evaluate: Callable[[Any], Evaluation]  # scores the module
+    searched: Part | None  # images that queries search, for the pictures of the worst; None: the queries
+    idle_parameters: bool = False  # whether some steps leave parameters without gradient (DDP must know)
 
     @property
     def facts(self) -> dict[str, Any]:

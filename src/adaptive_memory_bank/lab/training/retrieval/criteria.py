@@ -1,7 +1,7 @@
 """Losses of the retrieval trainer behind one face: rows and labels in, loss and number of pairs out."""
 
 import inspect
-from typing import cast
+from typing import Any, cast
 
 from pytorch_metric_learning import losses, miners
 from torch import Tensor, nn
@@ -38,7 +38,7 @@ class MemoryCriterion(nn.Module):
     @property
     def last_pairs(self) -> Pairs | None:
         """Pairs the miner kept."""
-        miner = self.memory.miner
+        miner = cast("Any", self.memory.miner)
         return None if miner is None else Pairs(int(miner.num_pos_pairs), int(miner.num_neg_pairs))
 
     def forward(self, rows: Tensor, labels: Tensor) -> Tensor:
