@@ -1,7 +1,5 @@
 """The map that stored rows are read through: one scale and one shift per dimension."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -17,10 +15,6 @@ class AffineMap(KeepsPrecision):
     """Maps a stored row ``s`` to the embedding ``z = scale * s + shift`` that it stands for.
 
     It knows nothing of how rows are stored; the ring that owns it is the only one to use it.
-
-    Args:
-        dim: Columns of a row.
-        dtype: Of its arithmetic: float32 or float64.
 
     Example:
         >>> rows = torch.tensor([[0.0], [2.0]])
@@ -67,15 +61,11 @@ class AffineMap(KeepsPrecision):
         return Moments.plain(self._to_embedding(mean), std * self.scale, count)
 
     def match(self, mean: Tensor, std: Tensor, target: Moments) -> None:
-        """Become the map from stored rows to embeddings with the moments ``target`` (ICCV 2023, eq. 3).
+        """Become the map from stored rows, of this mean and std (dim,), to embeddings with the moments ``target``.
 
-        ``z = (s - E[S]) * sigma / s[S] + mu`` follows from both moments alone; nothing is composed from step to step,
-        and nothing can run away. Dimensions without spread, in the rows or in the target, keep their scale.
-
-        Args:
-            mean: Of the stored rows, (dim,).
-            std: Of the stored rows, (dim,).
-            target: Moments the embeddings shall have.
+        ``z = (s - E[S]) * sigma / s[S] + mu`` (ICCV 2023, eq. 3) follows from both moments alone; nothing is composed
+        from step to step, and nothing can run away. Dimensions without spread, in the rows or in the target, keep their
+        scale.
         """
         least = EPSILON * (1 + self._to_embedding(mean).abs())
         has_spread = (std * self.scale > least) & (target.std > least)

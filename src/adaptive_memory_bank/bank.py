@@ -1,7 +1,5 @@
 """The memory bank that stays fresh."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

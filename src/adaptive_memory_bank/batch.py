@@ -1,7 +1,5 @@
 """A batch as a bank takes it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -23,7 +21,7 @@ class Batch(NamedTuple):
     @classmethod
     def of(
         cls, rows: Tensor, labels: Tensor | None, *, dtype: torch.dtype, stored_as: torch.dtype, gather: bool
-    ) -> Batch:
+    ) -> "Batch":
         """Gather, cast, and leave out rows that are not finite.
 
         Args:

@@ -1,7 +1,5 @@
 """Checks of what users pass, each with the message that says what is wrong."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

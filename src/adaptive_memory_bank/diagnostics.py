@@ -1,7 +1,5 @@
 """What happens to a memory while its encoder learns: feature drift and staleness."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -73,12 +71,7 @@ class StoredSources(nn.Module):
     """Remembers, row by row, which image a bank's rows came from and how they were before any realignment.
 
     It is a plain memory of the same rows in the same order, with the sources instead of labels: row i of one is row i
-    of the other.
-
-    Args:
-        size: Of the bank it follows.
-        dim: Of the bank it follows.
-        gather_distributed: Of the bank it follows.
+    of the other. Its arguments are those of the bank it follows.
 
     Example:
         >>> bank = AdaptiveMemoryBank(4, 2, "xbn")

@@ -1,7 +1,5 @@
 """Batches of all ranks, also where they differ in length."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch import Tensor

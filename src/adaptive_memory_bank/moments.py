@@ -1,7 +1,5 @@
 """First and second moments of a set of embeddings, and how far to trust them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -42,7 +40,7 @@ class Moments(NamedTuple):
     std_variance: Tensor
 
     @classmethod
-    def plain(cls, mean: Tensor, std: Tensor, count: int) -> Moments:
+    def plain(cls, mean: Tensor, std: Tensor, count: int) -> "Moments":
         """Moments of ``count`` independent rows: variances ``s^2/n`` and ``s^2/(2(n-1))``.
 
         Example:
@@ -53,7 +51,7 @@ class Moments(NamedTuple):
         return cls(mean, std, count, std, variance / max(count, 1), variance / (2 * max(count - 1, 1)))
 
     @classmethod
-    def of(cls, rows: Tensor, labels: Tensor | None = None) -> Moments:
+    def of(cls, rows: Tensor, labels: Tensor | None = None) -> "Moments":
         """Measure rows, aware of their classes where labels are given. Never NaN: a single row has spread 0.
 
         Args:

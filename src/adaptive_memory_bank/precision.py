@@ -1,7 +1,5 @@
 """Statistics that keep their precision when a model is turned to half."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

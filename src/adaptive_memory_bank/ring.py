@@ -1,7 +1,5 @@
 """A first-in-first-out ring of rows that is realigned as a whole without being touched."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,11 +23,6 @@ class LazyRing(KeepsPrecision):
 
     How rows are stored is known to this file alone: everyone else reads embeddings, by `read`, `gather` and `blocks`.
 
-    Args:
-        size: Number of rows it can hold.
-        dim: Columns of a row.
-        dtype: Of the stored rows; everything else is float32, or float64 for float64 rows.
-
     Attributes:
         cursor: The slot of the next row.
         count: Filled slots: always the first ``count``.
@@ -38,7 +31,7 @@ class LazyRing(KeepsPrecision):
 
     _may_be_half = frozenset({"stored"})
 
-    stored: Tensor  # (size, dim)
+    stored: Tensor  # (size, dim), of any floating point type; the others are float32, or float64 for float64 rows
     stored_labels: Tensor  # (size,)
     stored_mean: Tensor  # (dim,)
     stored_m2: Tensor  # (dim,)

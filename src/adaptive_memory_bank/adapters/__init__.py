@@ -3,8 +3,6 @@
 A new adapter is a file in this folder and an `Entry` in `CATALOGUE`; tables, charts and the command line follow.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from adaptive_memory_bank.adapters.auto_axbn import AutoAXBN
@@ -17,20 +15,12 @@ from adaptive_memory_bank.adapters.xbn import XBN
 
 @dataclass(frozen=True)
 class Entry:
-    """An adapter as others know it.
+    """An adapter as others know it."""
 
-    Args:
-        name: What Python and the command line call it.
-        adapter: Its class.
-        color: Of its curves, in every chart.
-        marker: Of its points, as Plotly names it.
-        aliases: Other names for it.
-    """
-
-    name: str
+    name: str  # in Python and on the command line
     adapter: type[Adapter]
-    color: str
-    marker: str
+    color: str  # of its curves, in every chart
+    marker: str  # of its points, as Plotly names it
     aliases: tuple[str, ...] = ()
 
 
@@ -46,18 +36,7 @@ ADAPTERS: dict[str, type[Adapter]] = {
     name: entry.adapter for entry in CATALOGUE for name in (entry.name, *entry.aliases)
 }
 
-__all__ = [
-    "ADAPTERS",
-    "AXBN",
-    "CATALOGUE",
-    "EMA",
-    "XBN",
-    "Adapter",
-    "AutoAXBN",
-    "Entry",
-    "Identity",
-    "make_adapter",
-]
+__all__ = ["ADAPTERS", "AXBN", "CATALOGUE", "EMA", "XBN", "Adapter", "AutoAXBN", "Entry", "Identity", "make_adapter"]
 
 
 def make_adapter(adapter: Adapter | str, /, **hyper_parameters: float) -> Adapter:

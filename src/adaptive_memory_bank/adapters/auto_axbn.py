@@ -1,7 +1,5 @@
 """AXBN with its noises measured instead of tuned."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Adaptive cross batch normalisation: a Kalman filter with given noises."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

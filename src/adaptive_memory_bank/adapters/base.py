@@ -1,7 +1,5 @@
 """What every adapter is: a filter over batch moments."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from adaptive_memory_bank.moments import Moments

@@ -1,7 +1,5 @@
 """Exponential moving average of the batch moments."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

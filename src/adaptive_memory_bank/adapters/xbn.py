@@ -1,7 +1,5 @@
 """Cross batch normalisation: trust every batch fully."""
 
-from __future__ import annotations
-
 from adaptive_memory_bank.adapters.base import Adapter
 from adaptive_memory_bank.moments import Moments
 

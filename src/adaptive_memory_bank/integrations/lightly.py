@@ -1,7 +1,5 @@
 """lightly's memory bank, adaptive: the queue of MoCo, CO2 and NNCLR."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Callable, Sequence

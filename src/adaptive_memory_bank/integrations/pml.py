@@ -1,7 +1,5 @@
 """pytorch-metric-learning's cross-batch memory, adaptive."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

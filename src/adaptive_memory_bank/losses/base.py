@@ -1,7 +1,5 @@
 """What every loss on a memory bank has."""
 
-from __future__ import annotations
-
 import math
 
 import torch.nn.functional as F
@@ -14,13 +12,7 @@ from adaptive_memory_bank.losses.walk import Workspace
 
 
 class MemoryLoss(nn.Module):
-    """What the losses share: a bank, a temperature, and a count of training steps.
-
-    Args:
-        bank: What batches are compared with.
-        temperature: Divides similarities.
-        advice: What to do about steps with nothing to compare; the end of a warning.
-    """
+    """What the losses share: a bank, a temperature, and a count of training steps with advice about empty ones."""
 
     def __init__(self, bank: AdaptiveMemoryBank, temperature: float, advice: str) -> None:
         super().__init__()

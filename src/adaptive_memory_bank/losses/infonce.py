@@ -1,7 +1,5 @@
 """InfoNCE against a memory bank: the loss, and the sum over its negatives in one walk."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Which pairs of a query and a row count, and how many did."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -21,7 +19,7 @@ class Margins(NamedTuple):
     negative_above: float
 
     @classmethod
-    def of(cls, pos_margin: float, neg_margin: float) -> Margins:
+    def of(cls, pos_margin: float, neg_margin: float) -> "Margins":
         """Turn Euclidean distances of unit vectors into cosines: ``d > m`` is ``cos < 1 - m^2/2``.
 
         Example:

@@ -1,7 +1,5 @@
 """Rows of a bank that share a label with a query: few, and treated apart from the walk over all rows."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -40,7 +38,7 @@ class RelatedRows(NamedTuple):
     step: int  # rows of a block
 
     @classmethod
-    def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> RelatedRows:
+    def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> "RelatedRows":
         """Find the rows of a ring that have the label of any query."""
         stored = ring.labels
         labels = labels.to(stored.dtype)
@@ -53,7 +51,7 @@ class RelatedRows(NamedTuple):
             edges = torch.searchsorted(slots, starts).tolist()
         return cls(slots, same, logits, edges, step)
 
-    def part(self, index: int) -> RelatedRows:
+    def part(self, index: int) -> "RelatedRows":
         """The related rows inside one block, with slots counted from its start."""
         if len(self.edges) == 2:
             return self

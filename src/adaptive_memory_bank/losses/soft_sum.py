@@ -1,7 +1,5 @@
 """Sums of exponentials over the blocks of a walk, and the gradient that is computed along with them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -17,12 +15,8 @@ class SoftSum:
     """Running ``sum_j exp(logit_ij)`` and ``sum_j exp(logit_ij) z_j``, per query i.
 
     Cosine is bounded, so plain exponentials do for temperatures from 1/32. Below, everything is kept relative to the
-    largest logit so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
-
-    Args:
-        queries: Shape (B, dim).
-        temperature: Bounds the logits by its inverse.
-        gradient: Whether the second sum is wanted.
+    largest logit so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). The second sum is
+    for the gradient, and made if that is wanted.
 
     Attributes:
         nothing: A logit that adds nothing. Minus infinity, and whatever has a subnormal exponential, would take exp's

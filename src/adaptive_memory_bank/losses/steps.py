@@ -1,7 +1,5 @@
 """The number of training steps of a loss, and of those with nothing to compare."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -69,12 +67,7 @@ class StepCounter(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Both counts, and what the next reading needs."""
-        return {
-            "count": self.count,
-            "empty": self._empty,
-            "empty_before": self._empty_before,
-            "warned": self._warned,
-        }
+        return {"count": self.count, "empty": self._empty, "empty_before": self._empty_before, "warned": self._warned}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_extra_state` returned."""

@@ -1,7 +1,5 @@
 """The supervised contrastive loss against a memory bank."""
 
-from __future__ import annotations
-
 import math
 
 import torch

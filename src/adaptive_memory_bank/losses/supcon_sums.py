@@ -1,7 +1,5 @@
 """The supervised contrastive loss of each query against a whole bank, with its gradient, in one walk."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

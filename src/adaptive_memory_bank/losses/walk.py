@@ -6,8 +6,6 @@ block is realigned, multiplied, masked and summed up while it is in the cache, a
 B x n similarities, ever exists. The gradient is ready when the loss is; no later enqueue can disturb it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -49,7 +47,7 @@ class Workspace:
             self._logits[: rows * len(queries)].view(rows, len(queries)),
         )
 
-    def __reduce__(self) -> tuple[type[Workspace], tuple[()]]:
+    def __reduce__(self) -> tuple[type["Workspace"], tuple[()]]:
         return Workspace, ()
 
 
@@ -72,13 +70,7 @@ def unit_factors(rows: Tensor) -> Tensor:
 
 
 def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Block]:
-    """Yield the rows block by block, with their products.
-
-    Args:
-        ring: Holds the rows.
-        queries: Shape (B, dim): unit vectors over temperature.
-        workspace: Memory for a block.
-    """
+    """Yield the rows block by block, with their products with queries (B, dim): unit vectors over temperature."""
     step = rows_per_block(ring, queries)
     rows_memory, logits_memory = workspace.take(min(step, ring.count), queries)
     for start in range(0, ring.count, step):

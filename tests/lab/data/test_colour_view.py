@@ -10,9 +10,9 @@ from adaptive_memory_bank.lab.data import Part
 from adaptive_memory_bank.lab.data.colour_view import ColourView, crop_boxes
 from adaptive_memory_bank.lab.data.photos import PerImage
 from adaptive_memory_bank.lab.data.randomness import Stream
-from adaptive_memory_bank.lab.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Views
+from adaptive_memory_bank.lab.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Normalization, Views
 
-RAW = {"mean": (0.0,), "std": (1.0,)}
+RAW = {"normalization": Normalization((0.0,), (1.0,))}
 OFF = {**RAW, "jitter_probability": 0.0, "gray_probability": 0.0, "flip_probability": 0.0, "min_scale": 1.0}
 
 

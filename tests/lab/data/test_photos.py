@@ -53,7 +53,7 @@ def test_photographs_are_normalised_as_asked(part):
 
 def test_a_random_crop_is_pils_resize_of_torchvisions_box(part):
     stream, indices = Stream(1, 2), torch.tensor([2, 0, 1, 3])
-    ours = RandomCrop(32, flip_probability=0.0, mean=(0.0,), std=(1.0,))(part, indices, stream)
+    ours = RandomCrop(32, flip_probability=0.0, normalization=Normalization((0.0,), (1.0,)))(part, indices, stream)
     boxes = crop_boxes(70, 90, 0.3, stream.uniform(indices, 23)[:, :-1]) * torch.tensor([90, 70, 90, 70])
     for image, index, (x, y, w, h) in zip(ours, indices.tolist(), boxes.tolist(), strict=True):
         box = (max(0, x - w / 2), max(0, y - h / 2), min(90, x + w / 2), min(70, y + h / 2))
@@ -66,7 +66,7 @@ def test_random_crops_keep_30_to_100_percent_and_flip_half_of_the_time(part):
     ramp = np.zeros((1, 128, 128, 3), np.uint8)
     ramp[..., 0], ramp[..., 1] = np.arange(128)[None, :], np.arange(128)[:, None]
     ramps = Part(np.repeat(ramp, 400, 0), torch.zeros(400, dtype=torch.int64), class_names=("a",))
-    crops = RandomCrop(64, mean=(0.0,), std=(1.0,))(ramps, torch.arange(400), Stream(0)) * 255 / 128
+    crops = RandomCrop(64, normalization=Normalization((0.0,), (1.0,)))(ramps, torch.arange(400), Stream(0)) * 255 / 128
     width = (crops[:, 0, :, -1] - crops[:, 0, :, 0]).mean(1)
     height = (crops[:, 1, -1] - crops[:, 1, 0]).mean(1)
     assert 0.25 < (width.abs() * height).min() < 0.35
@@ -80,7 +80,7 @@ def test_random_crops_take_images_of_different_sizes(tmp_path):
         Image.new("RGB", size, (10, 20, 30)).save(tmp_path / f"{number}.png")
     paths = tuple(tmp_path / f"{number}.png" for number in range(2))
     part = Part(paths, torch.zeros(2, dtype=torch.int64), class_names=("a",))
-    images = RandomCrop(16, mean=(0.0,), std=(1.0,))(part, torch.arange(2), Stream(0))
+    images = RandomCrop(16, normalization=Normalization((0.0,), (1.0,)))(part, torch.arange(2), Stream(0))
     torch.testing.assert_close(images.amax((2, 3)), torch.tensor([[10.0, 20.0, 30.0]] * 2) / 255)
 
 

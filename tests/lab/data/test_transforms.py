@@ -6,7 +6,7 @@ from PIL import Image
 from adaptive_memory_bank.lab.data import Part
 from adaptive_memory_bank.lab.data.jitter import AffineJitter
 from adaptive_memory_bank.lab.data.randomness import Stream
-from adaptive_memory_bank.lab.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Plain, Views, normalize, square_pixels
+from adaptive_memory_bank.lab.data.transforms import IMAGENET, Plain, Views, normalize, square_pixels
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def test_plain_scales_and_crops_files_as_torchvision(tmp_path):
     smooth = Image.fromarray(random.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((400, 300))
     smooth.save(tmp_path / "a.png")
     part = Part((tmp_path / "a.png",), torch.tensor([0]), class_names=("a",))
-    ours = Plain(224, crop_pct=0.875, mean=IMAGENET_MEAN, std=IMAGENET_STD)(part, torch.tensor([0]), Stream(0))[0]
-    theirs = Compose(
-        [Resize(256, InterpolationMode.BICUBIC), CenterCrop(224), ToTensor(), Normalize(IMAGENET_MEAN, IMAGENET_STD)]
-    )(smooth)
+    ours = Plain(224, crop_pct=0.875, normalization=IMAGENET)(part, torch.tensor([0]), Stream(0))[0]
+    theirs = Compose([Resize(256, InterpolationMode.BICUBIC), CenterCrop(224), ToTensor(), Normalize(*IMAGENET)])(
+        smooth
+    )
     assert (ours - theirs).abs().mean() < 0.02  # the same crop, but for fractions of a pixel
 
 

@@ -4,7 +4,7 @@ from adaptive_memory_bank.lab.data.colour_view import ColourView
 from adaptive_memory_bank.lab.data.jitter import AffineJitter
 from adaptive_memory_bank.lab.data.parts import RetrievalData
 from adaptive_memory_bank.lab.data.photos import RandomCrop, photo_transform
-from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Plain, Transform
+from adaptive_memory_bank.lab.data.transforms import HALF, IMAGENET, Normalization, Plain, Transform
 
 
 def train_transform(
@@ -26,13 +26,12 @@ def train_transform(
         normalization: Of colours; gray images go to [-1, 1].
     """
     side = image_size or data.image_size
-    colours = {} if data.gray else normalization._asdict()
     if augmentation == "crop":
-        return RandomCrop(side, **colours)
+        return RandomCrop(side, normalization=HALF if data.gray else normalization)
     if data.gray:
         return AffineJitter(side)
     small = data.train.in_memory and side <= 64
-    return ColourView(side, **colours) if small else photo_transform(side, normalization)
+    return ColourView(side, normalization=normalization) if small else photo_transform(side, normalization)
 
 
 def eval_transform(
@@ -45,4 +44,4 @@ def eval_transform(
     side = image_size or data.image_size
     if data.gray:
         return Plain(side)
-    return Plain(side, crop_pct=1.0 if data.train.in_memory else 0.875, **normalization._asdict())
+    return Plain(side, crop_pct=1.0 if data.train.in_memory else 0.875, normalization=normalization)

@@ -6,7 +6,7 @@ a small model's whole step. Differences: crops keep fractions of a pixel and are
 """
 
 import math
-from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,11 +15,12 @@ from torch import Tensor
 from adaptive_memory_bank.lab.data import colour
 from adaptive_memory_bank.lab.data.parts import Part
 from adaptive_memory_bank.lab.data.randomness import Stream
-from adaptive_memory_bank.lab.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Transform, normalize
+from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Transform, normalize
 
 CROP_TRIES = 10  # as torchvision's RandomResizedCrop
 
 
+@dataclass(frozen=True)
 class ColourView(Transform):
     """One MoCo v2 view of every image of a batch; `Views(ColourView(...))` makes two.
 
@@ -30,26 +31,17 @@ class ColourView(Transform):
         jitter_probability: Of the jitter as a whole.
         gray_probability: Of losing all colour.
         flip_probability: Of a mirror image; 0 where left and right differ (digits).
-        mean: Per channel, to subtract after scaling to [0, 1].
-        std: Per channel, to divide by.
+        normalization: Of the result.
     """
 
-    def __init__(
-        self,
-        image_size: int = 32,
-        *,
-        min_scale: float = 0.2,
-        jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1),
-        jitter_probability: float = 0.8,
-        gray_probability: float = 0.2,
-        flip_probability: float = 0.5,
-        mean: Sequence[float] = IMAGENET_MEAN,
-        std: Sequence[float] = IMAGENET_STD,
-    ) -> None:
-        self.image_size, self.min_scale, self.jitter = image_size, min_scale, jitter
-        self.jitter_probability, self.gray_probability = jitter_probability, gray_probability
-        self.flip_probability = flip_probability
-        self.mean, self.std = tuple(mean), tuple(std)
+    image_size: int = 32
+    _: KW_ONLY
+    min_scale: float = 0.2
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)
+    jitter_probability: float = 0.8
+    gray_probability: float = 0.2
+    flip_probability: float = 0.5
+    normalization: Normalization = IMAGENET
 
     def __call__(self, part: Part, indices: Tensor, stream: Stream) -> Tensor:
         """See `Transform`."""
@@ -58,7 +50,7 @@ class ColourView(Transform):
         images = self._crop(part.pixels(indices).float().div_(255), crops)
         if images.shape[1] == 3:
             images = self._recolour(images, colours)
-        return normalize(images, self.mean, self.std)
+        return normalize(images, *self.normalization)
 
     def _crop(self, images: Tensor, draws: Tensor) -> Tensor:
         """Random resized crop, mirrored or not, as one bilinear sampling."""
@@ -90,24 +82,15 @@ class ColourView(Transform):
 def crop_boxes(height: int | Tensor, width: int | Tensor, min_scale: float, draws: Tensor) -> Tensor:
     """(B, 4) centre x, centre y, width, height, as shares of the image, as torchvision's `RandomResizedCrop` draws.
 
-    Args:
-        height: Of the image; (B, 1) where images differ.
-        width: Of the image; (B, 1) where images differ.
-        min_scale: Least share of the area.
-        draws: (B, 2 * tries + 2) uniform numbers.
+    Height and width are (B, 1) where images differ; the draws (B, 2 * tries + 2) are uniform.
     """
     tries = (draws.shape[1] - 2) // 2
     area = draws[:, :tries] * (1 - min_scale) + min_scale
     log_ratio = (draws[:, tries : 2 * tries] * 2 - 1) * math.log(4 / 3)
-    root = (
-        torch.sqrt(area * torch.exp(log_ratio) * height / width),
-        torch.sqrt(area / torch.exp(log_ratio) * width / height),
-    )
-    w, h = root
+    w = torch.sqrt(area * torch.exp(log_ratio) * height / width)
+    h = torch.sqrt(area / torch.exp(log_ratio) * width / height)
     fits = (w <= 1) & (h <= 1)
     # The first try that fits; if none does, the whole image.
     first = torch.where(fits.any(1), fits.int().argmax(1), 0)[:, None]
     w, h = (torch.where(fits.any(1), side.gather(1, first)[:, 0], 1.0) for side in (w, h))
-    x = w / 2 + draws[:, -2] * (1 - w)
-    y = h / 2 + draws[:, -1] * (1 - h)
-    return torch.stack([x, y, w, h], dim=1)
+    return torch.stack([w / 2 + draws[:, -2] * (1 - w), h / 2 + draws[:, -1] * (1 - h), w, h], dim=1)

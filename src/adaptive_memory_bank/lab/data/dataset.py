@@ -58,10 +58,6 @@ class ImageDataset(Dataset[Any]):
             return images[0], int(labels[0]), int(indices[0])
         return self.batch(index)
 
-    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, int, int]]:
-        images, labels, _ = self.batch(indices)
-        return list(zip(images.unbind(0), labels.tolist(), indices, strict=True))
-
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """Images (B, C, H, W) or views (B, V, C, H, W), labels (B,), indices (B,)."""
         chosen = torch.as_tensor(indices, dtype=torch.int64)

@@ -9,11 +9,7 @@ HEADING = ("name", "images", "classes", "split", "metrics", "looks in")
 
 
 def datasets_table(root: str | Path | None = None) -> str:
-    """Every dataset with its size, split, metrics and where it is looked for ("found" or "not there").
-
-    Args:
-        root: As for `load_dataset`.
-    """
+    """Every dataset with its size, split, metrics and where it is looked for ("found" or "not there")."""
     base = default_root() if root is None else Path(root)
     rows = [HEADING, *(_row(source, base) for source in SOURCES.values())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]

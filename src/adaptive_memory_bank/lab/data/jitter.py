@@ -1,6 +1,6 @@
 """Batched affine jitter for small gray images: one `grid_sample` per batch instead of one Python call per image."""
 
-from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 import torch.nn.functional as F
@@ -8,9 +8,10 @@ from torch import Tensor
 
 from adaptive_memory_bank.lab.data.parts import Part
 from adaptive_memory_bank.lab.data.randomness import Stream
-from adaptive_memory_bank.lab.data.transforms import HALF, Transform, normalize, square_pixels
+from adaptive_memory_bank.lab.data.transforms import HALF, Normalization, Transform, normalize, square_pixels
 
 
+@dataclass(frozen=True)
 class AffineJitter(Transform):
     """Rotates, scales, shears and shifts every image by draws of its own.
 
@@ -23,24 +24,16 @@ class AffineJitter(Transform):
         scale: Each axis is scaled by 1 +- this.
         shear: Shear is drawn from +- this.
         shift: Shift is drawn from +- this share of the side.
-        mean: To subtract after scaling to [0, 1].
-        std: To divide by.
+        normalization: Of the result.
     """
 
-    def __init__(
-        self,
-        image_size: int,
-        *,
-        degrees: float = 12.0,
-        scale: float = 0.15,
-        shear: float = 0.15,
-        shift: float = 0.08,
-        mean: Sequence[float] = HALF,
-        std: Sequence[float] = HALF,
-    ) -> None:
-        self.image_size = image_size
-        self.radians, self.scale, self.shear, self.shift = degrees * torch.pi / 180, scale, shear, shift
-        self.mean, self.std = tuple(mean), tuple(std)
+    image_size: int
+    _: KW_ONLY
+    degrees: float = 12.0
+    scale: float = 0.15
+    shear: float = 0.15
+    shift: float = 0.08
+    normalization: Normalization = HALF
 
     def __call__(self, part: Part, indices: Tensor, stream: Stream) -> Tensor:
         """See `Transform`."""
@@ -49,12 +42,13 @@ class AffineJitter(Transform):
         theta = self.matrices(indices, stream)
         grid = F.affine_grid(theta, list(images.shape), align_corners=False)
         moved = F.grid_sample(images - paper, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-        return normalize(moved.add_(paper), self.mean, self.std)
+        return normalize(moved.add_(paper), *self.normalization)
 
     def matrices(self, indices: Tensor, stream: Stream) -> Tensor:
         """(B, 2, 3): where each pixel of the result comes from, in units of half the side."""
         angle, shear, width, height, x, y = stream.between(indices, 6, low=-1.0, high=1.0).unbind(1)
-        cos, sin = torch.cos(angle * self.radians), torch.sin(angle * self.radians)
+        radians = angle * (self.degrees * torch.pi / 180)
+        cos, sin = torch.cos(radians), torch.sin(radians)
         width, height, shear = 1 + width * self.scale, 1 + height * self.scale, shear * self.shear
         rows = [cos * width, (shear * cos - sin) * height, x * 2 * self.shift]
         rows += [sin * width, (shear * sin + cos) * height, y * 2 * self.shift]

@@ -1,4 +1,4 @@
-"""What the datasets from list files share: finding the tree, reading lists, turning rows into parts."""
+"""What the datasets from list files share: reading lists, turning rows into parts."""
 
 import os
 from collections import defaultdict
@@ -9,26 +9,6 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from adaptive_memory_bank.lab.data.parts import Part
-
-
-def find_tree(root: Path, *, name: str, folders: Sequence[str], markers: Sequence[str], how: str) -> Path:
-    """The folder with all `markers`: the root itself or one of `folders` in it.
-
-    Args:
-        root: Where to look.
-        name: Of the dataset, for the error.
-        folders: Names the dataset's folder goes by.
-        markers: Files or folders it must hold.
-        how: One sentence: how to get it.
-    """
-    candidates = [root, *(root / folder for folder in folders)]
-    for candidate in candidates:
-        if all((candidate / marker).exists() for marker in markers):
-            return candidate
-    best = max(candidates, key=lambda candidate: sum((candidate / marker).exists() for marker in markers))
-    expected = root / folders[0] if best == root and not any((root / m).exists() for m in markers) else best
-    lines = "\n".join(f"  {'ok     ' if (expected / m).exists() else 'missing'}  {m}" for m in markers)
-    raise FileNotFoundError(f"Dataset `{name}` not found. Expected this tree in {expected}:\n{lines}\n{how}")
 
 
 def read_rows(path: Path, columns: int, *, skip: int = 0) -> Iterator[tuple[str, list[str]]]:

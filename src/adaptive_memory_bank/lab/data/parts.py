@@ -100,25 +100,15 @@ class Part:
 
 @dataclass(frozen=True)
 class RetrievalData:
-    """A dataset as the field evaluates it: what trains, what asks and what is searched.
+    """A dataset as the field evaluates it: what trains, what asks and what is searched."""
 
-    Args:
-        name: As `load_dataset` knows it.
-        train: Images to train on; its labels are 0 ... C-1.
-        query: Images that ask.
-        gallery: Images that are searched; None: the queries search each other.
-        ks: The field's k for Recall@k on this set.
-        gray: Whether images have one channel.
-        image_size: The native (small sets) or usual (photographs) side length.
-    """
-
-    name: str
-    train: Part
+    name: str  # as `load_dataset` knows it
+    train: Part  # its labels are 0 ... C-1
     query: Part
-    gallery: Part | None
-    ks: tuple[int, ...]
-    gray: bool
-    image_size: int
+    gallery: Part | None  # None: the queries search each other
+    ks: tuple[int, ...]  # the field's k for Recall@k on this set
+    gray: bool  # whether images have one channel
+    image_size: int  # native (small sets) or usual (photographs)
 
     def resized(self, side: int) -> "RetrievalData":
         """Every part `resized`, `image_size` set to match."""

@@ -1,6 +1,7 @@
 """Augmentation of photographs: timm's and lightly's own transforms, and plain crops; draws by (seed, epoch, index)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,15 @@ from adaptive_memory_bank.lab.data.randomness import Stream, seeded
 from adaptive_memory_bank.lab.data.transforms import HALF, IMAGENET, Normalization, Transform, normalize, to_channels
 
 
+@dataclass(frozen=True)
 class PerImage(Transform):
     """Runs a transform of PIL images one by one, each with global generators seeded for it alone.
 
     Several results for one image (lightly's views) are stacked: (B, views, C, H, W). The caller's generators are put
     back after every image.
-
-    Args:
-        function: PIL image -> tensor, or a list of tensors.
     """
 
-    def __init__(self, function: Callable[[Image.Image], Any]) -> None:
-        self.function = function
+    function: Callable[[Image.Image], Any]  # to a tensor, or to a list of tensors
 
     def __call__(self, part: Part, indices: Tensor, stream: Stream) -> Tensor:
         """See `Transform`."""
@@ -38,6 +36,7 @@ class PerImage(Transform):
         return torch.stack(results)
 
 
+@dataclass(frozen=True)
 class RandomCrop(Transform):
     """A random resized crop and a flip, nothing else: gentle enough for a pretrained backbone and short training.
 
@@ -48,21 +47,14 @@ class RandomCrop(Transform):
         image_size: Side of the result.
         min_scale: Least share of the area that a crop keeps.
         flip_probability: Of a mirror image.
-        mean: Per channel, to subtract after scaling to [0, 1].
-        std: Per channel, to divide by.
+        normalization: Of the result.
     """
 
-    def __init__(
-        self,
-        image_size: int,
-        *,
-        min_scale: float = 0.3,
-        flip_probability: float = 0.5,
-        mean: Sequence[float] = HALF,
-        std: Sequence[float] = HALF,
-    ) -> None:
-        self.image_size, self.min_scale, self.flip_probability = image_size, min_scale, flip_probability
-        self.mean, self.std = tuple(mean), tuple(std)
+    image_size: int
+    _: KW_ONLY
+    min_scale: float = 0.3
+    flip_probability: float = 0.5
+    normalization: Normalization = HALF
 
     def __call__(self, part: Part, indices: Tensor, stream: Stream) -> Tensor:
         """See `Transform`."""
@@ -79,7 +71,7 @@ class RandomCrop(Transform):
         ]
         pixels = to_channels(torch.from_numpy(np.stack(crops))).float().div_(255)
         mirrored = (draws[:, -1] < self.flip_probability)[:, None, None, None]
-        return normalize(torch.where(mirrored, pixels.flip(3), pixels), self.mean, self.std)
+        return normalize(torch.where(mirrored, pixels.flip(3), pixels), *self.normalization)
 
 
 def photo_transform(image_size: int = 224, normalization: Normalization = IMAGENET) -> PerImage:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from adaptive_memory_bank.checks import check_positive_integer
 from adaptive_memory_bank.lab.data.randomness import Stream
 
 _IMAGES, _GROUPS = 1001, 1002  # lanes of their own: shuffles must not share numbers with augmentation
@@ -119,7 +120,8 @@ class PKSampler(BatchPlan):
         world_size: int = 1,
     ) -> None:
         super().__init__(seed=seed, rank=rank, world_size=world_size)
-        _check_positive(classes_per_batch=classes_per_batch, images_per_class=images_per_class)
+        check_positive_integer("classes_per_batch", classes_per_batch)
+        check_positive_integer("images_per_class", images_per_class)
         self.classes_per_batch, self.images_per_class = classes_per_batch, images_per_class
         _, self._classes, self._sizes = torch.unique(torch.as_tensor(labels), return_inverse=True, return_counts=True)
         self._width = classes_per_batch * world_size
@@ -175,7 +177,7 @@ class ShuffleSampler(BatchPlan):
 
     def __init__(self, length: int, *, batch_size: int, seed: int = 0, rank: int = 0, world_size: int = 1) -> None:
         super().__init__(seed=seed, rank=rank, world_size=world_size)
-        _check_positive(batch_size=batch_size)
+        check_positive_integer("batch_size", batch_size)
         self.length, self.batch_size = length, batch_size
         if len(self) == 0:
             raise ValueError(
@@ -189,12 +191,6 @@ class ShuffleSampler(BatchPlan):
         keys = Stream(self.seed, epoch, lane=_IMAGES).uniform(range(self.length), 1)[:, 0]
         width = self.batch_size * self.world_size
         return torch.argsort(keys, stable=True)[: len(self) * width].view(-1, width)
-
-
-def _check_positive(**values: int) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"`{name}` must be a positive integer, got {value}.")
 
 
 def _count_up(sizes: Tensor) -> Tensor:

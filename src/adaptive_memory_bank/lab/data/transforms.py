@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,6 @@ from adaptive_memory_bank.lab.data.parts import Part
 from adaptive_memory_bank.lab.data.pixels import fit_square
 from adaptive_memory_bank.lab.data.randomness import Stream
 
-HALF = (0.5,)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -24,6 +24,7 @@ class Normalization(NamedTuple):
 
 
 IMAGENET = Normalization()
+HALF = Normalization((0.5,), (0.5,))  # [0, 1] to [-1, 1], of any number of channels
 
 
 class Transform(ABC):
@@ -34,47 +35,37 @@ class Transform(ABC):
         """(B, C, H, W) float32, or (B, views, C, H, W), for the images at `indices` (B,) int64."""
 
 
+@dataclass(frozen=True)
 class Plain(Transform):
     """No augmentation: scale, crop the middle, normalise. For evaluation.
 
     Args:
         image_size: Side of the result.
         crop_pct: The shorter side is scaled to `image_size / crop_pct` before the crop; 1 keeps all of it.
-        mean: Per channel, or one for all.
-        std: Per channel, or one for all.
+        normalization: Of the result.
     """
 
-    def __init__(
-        self,
-        image_size: int,
-        *,
-        crop_pct: float = 1.0,
-        mean: Sequence[float] = HALF,
-        std: Sequence[float] = HALF,
-    ) -> None:
-        self.image_size, self.crop_pct = image_size, crop_pct
-        self.mean, self.std = tuple(mean), tuple(std)
+    image_size: int
+    _: KW_ONLY
+    crop_pct: float = 1.0
+    normalization: Normalization = HALF
 
     def __call__(self, part: Part, indices: Tensor, stream: Stream) -> Tensor:
         """See `Transform`."""
         pixels = square_pixels(part, indices, self.image_size, crop_pct=self.crop_pct)
-        return normalize(pixels.float().div_(255), self.mean, self.std)
+        return normalize(pixels.float().div_(255), *self.normalization)
 
 
+@dataclass(frozen=True)
 class Views(Transform):
-    """Several independent draws of one transform: (B, views, C, H, W).
+    """So many independent draws of one transform: (B, count, C, H, W)."""
 
-    Args:
-        transform: What draws.
-        count: How many views.
-    """
-
-    def __init__(self, transform: Transform, count: int = 2) -> None:
-        self.transform, self.count = transform, count
+    transform: Transform
+    count: int = 2
 
     def __call__(self, part: Part, indices: Tensor, stream: Stream) -> Tensor:
         """See `Transform`."""
-        lanes = [Stream(stream.seed, stream.epoch, lane=stream.lane + view) for view in range(self.count)]
+        lanes = [replace(stream, lane=stream.lane + view) for view in range(self.count)]
         return torch.stack([self.transform(part, indices, lane) for lane in lanes], dim=1)
 
 

@@ -69,14 +69,7 @@ EMBEDDING_NORMS: dict[str, Any] = {
 
 
 class Encoder(nn.Module):
-    """Images to embeddings: backbone, linear head, L2, and an optional normalisation after that.
-
-    Args:
-        backbone: Images (B, C, H, W) to features (B, `features`).
-        features: Length of the features.
-        dim: Length of the embeddings.
-        norm: One of `EMBEDDING_NORMS`.
-    """
+    """Images to embeddings: backbone (to `features`), linear head (to `dim`), L2, then one of `EMBEDDING_NORMS`."""
 
     def __init__(self, backbone: nn.Module, features: int, *, dim: int, norm: str = "none") -> None:
         super().__init__()

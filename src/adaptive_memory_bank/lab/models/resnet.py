@@ -45,12 +45,7 @@ def make_head(kind: str, features: int, dim: int) -> nn.Module:
 
 
 class WithHead(nn.Module):
-    """A backbone's features and what the head makes of them, side by side.
-
-    Args:
-        backbone: Images to features.
-        head: Features to queries.
-    """
+    """A backbone's features and what the head makes of them, side by side."""
 
     def __init__(self, backbone: Backbone, head: nn.Module) -> None:
         super().__init__()

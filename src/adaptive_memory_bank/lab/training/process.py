@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
 from adaptive_memory_bank.lab.data.randomness import random_state, seeded, set_random_state
@@ -59,9 +59,7 @@ class RandomState(Callback):
     def __init__(self) -> None:
         self._loaded: list[dict[str, Any]] | None = None
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Gather the states of all ranks."""
         states: list[Any] = [random_state()]
         if dist.is_available() and dist.is_initialized():
@@ -69,15 +67,11 @@ class RandomState(Callback):
             dist.all_gather_object(states, random_state())
         checkpoint["random_states"] = states
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep them until training continues: what happens before must not draw from them."""
         self._loaded = checkpoint["random_states"]
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Restore, once, right before the first step."""
         if self._loaded is not None and trainer.global_rank < len(self._loaded):
             set_random_state(self._loaded[trainer.global_rank])

@@ -6,7 +6,7 @@ from argparse import Namespace
 from dataclasses import asdict, replace
 from typing import Any
 
-import pytorch_lightning as pl
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import Logger
@@ -23,11 +23,7 @@ from adaptive_memory_bank.lab.training.worst_queries import gallery_table, rende
 
 
 class JsonlLogger(Logger):
-    """Lightning's view of `metrics.jsonl`.
-
-    Args:
-        file: What writes it.
-    """
+    """Lightning's view of `metrics.jsonl`."""
 
     name, version = "metrics.jsonl", "0"
 
@@ -43,11 +39,7 @@ class JsonlLogger(Logger):
         self.file.write(metrics, step)
 
     def save(self) -> None:
-        """Write what waits."""
-        self.file.flush()
-
-    def finalize(self, status: str) -> None:
-        """Write what waits at the end of a run."""
+        """Write what waits; Lightning's `finalize` calls it, too."""
         self.file.flush()
 
 
@@ -144,14 +136,10 @@ class RunRecord(Callback):
         if self.metrics is not None:
             self.metrics.rewind(position)
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Write what waits, note the length."""
         checkpoint["journal"] = 0 if self.metrics is None else self.metrics.position()
 
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Continue where the checkpoint was taken."""
         self.rewind(checkpoint["journal"])

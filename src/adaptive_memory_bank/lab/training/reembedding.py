@@ -17,14 +17,7 @@ from adaptive_memory_bank.lab.training.step import TrainingModule
 
 
 class PastBatches(Dataset[Tensor]):
-    """The augmented images of every batch of a run, of all epochs and processes, by the batch's number.
-
-    Args:
-        part: The images.
-        transform: The augmentation.
-        plan: Knows which images a batch had.
-        seed: Of the augmentation.
-    """
+    """The augmented images of every batch of a run, of all epochs and processes, by the batch's number in its plan."""
 
     def __init__(self, part: Part, transform: Transform, plan: BatchPlan, seed: int) -> None:
         self.part, self.transform, self.plan, self.seed = part, transform, plan, seed

@@ -1,6 +1,7 @@
 """Embeddings of whole sets, on any number of processes, and the scores made of them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -32,18 +33,12 @@ def embed_part(
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if _is_distributed() else (0, 1)
     mine = range(rank, len(part), world_size)
     dataset = ImageDataset(part, transform)
-    rows = [
-        embed(images.to(device, non_blocking=True)).float() for images in _batches(dataset, mine, batch_size, workers)
-    ]
+    chunks = [list(mine[start : start + batch_size]) for start in range(0, len(mine), batch_size)]
+    batches = fetch(dataset, chunks, workers=0 if part.in_memory else workers)
+    rows = [embed(images.to(device, non_blocking=True)).float() for images, _, _ in batches]
     if not rows:  # fewer images than ranks: learn the width from any image
         rows = [embed(dataset.batch([0])[0].to(device)).float()[:0]]
     return gather_interleaved(torch.cat(rows), len(part)).cpu()
-
-
-def _batches(dataset: ImageDataset, indices: Sequence[int], batch_size: int, workers: int) -> Iterator[Tensor]:
-    chunks = [list(indices[start : start + batch_size]) for start in range(0, len(indices), batch_size)]
-    workers = 0 if dataset.part.in_memory else workers
-    yield from (batch[0] for batch in fetch(dataset, chunks, workers=workers))
 
 
 def gather_interleaved(rows: Tensor, total: int) -> Tensor:
@@ -56,26 +51,19 @@ def gather_interleaved(rows: Tensor, total: int) -> Tensor:
     return gathered[torch.argsort(order)]
 
 
-class evaluating:  # noqa: N801  reads as a verb: `with evaluating(model):`
-    """Context in which modules are in `eval` mode, with equal batch-norm statistics on all ranks, then as before.
-
-    Args:
-        modules: What is about to embed.
-    """
-
-    def __init__(self, *modules: nn.Module) -> None:
-        self.modules = modules
-
-    def __enter__(self) -> None:
-        self.modes = [(module, module.training) for top in self.modules for module in top.modules()]
-        for module in self.modules:
+@contextmanager
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """Have modules in `eval` mode inside, with equal batch-norm statistics on all ranks; put modes back after."""
+    modes = [(module, module.training) for top in modules for module in top.modules()]
+    try:
+        for module in modules:
             module.eval()
             if _is_distributed():  # every rank saw other images: rank 0's averages are those that checkpoints hold
                 for buffer in module.buffers():
                     dist.broadcast(buffer, src=0)
-
-    def __exit__(self, *exception: object) -> None:
-        for module, training in self.modes:
+        yield
+    finally:
+        for module, training in modes:
             module.training = training
 
 

@@ -1,6 +1,7 @@
 """What all tasks share as LightningModules: one optimisation step, a guard against NaN, the loader."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -16,6 +17,7 @@ from adaptive_memory_bank.lab.data import BatchLoader, ImageDataset, Part, Retri
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Transform
 from adaptive_memory_bank.lab.runs.config import RunConfig
+from adaptive_memory_bank.lab.training.scores import embed_part
 
 # With fewer channels, oneDNN's gradient of a strided 1x1 convolution crashes or hangs in channels-last memory on AVX2.
 FEWEST_CHANNELS = 8
@@ -27,23 +29,14 @@ class NonFiniteLossError(ArithmeticError):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run trains on and is scored on.
-
-    Args:
-        source: The dataset.
-        train: The part that trains (without held-out classes).
-        held_out: Held-out training classes to choose the epoch on, or None.
-        train_transform: Augmentation.
-        eval_transform: None of it.
-        normalization: Of colours, in both.
-    """
+    """What a run trains on and is scored on."""
 
     source: RetrievalData
-    train: Part
-    held_out: Part | None
-    train_transform: Transform
-    eval_transform: Transform
-    normalization: Normalization = IMAGENET
+    train: Part  # without held-out classes
+    held_out: Part | None  # training classes to choose the epoch on
+    train_transform: Transform  # with augmentation
+    eval_transform: Transform  # without
+    normalization: Normalization = IMAGENET  # of colours, in both
 
 
 class TrainingModule(pl.LightningModule):
@@ -51,11 +44,6 @@ class TrainingModule(pl.LightningModule):
 
     Optimisation is manual: the learning rate is a function of the epoch alone, so that a checkpoint taken anywhere
     holds all of it.
-
-    Args:
-        config: The run's options.
-        data: What it trains on.
-        bank: The memory, or None.
     """
 
     def __init__(self, config: RunConfig, data: TrainingData, bank: AdaptiveMemoryBank | None) -> None:
@@ -64,7 +52,9 @@ class TrainingModule(pl.LightningModule):
         self.config, self.data = config, data
         self._bank = [bank]  # in a list: it is a submodule of the loss already
         follow = config.staleness_rows > 0 or config.adapter == "fresh"
-        self.sources = _sources_for(bank) if follow and bank is not None else None
+        self.sources = None
+        if follow and bank is not None:
+            self.sources = StoredSources(bank.size, bank.dim, gather_distributed=bank.gather_distributed)
         self.last: dict[str, float] = {}
 
     @property
@@ -164,14 +154,24 @@ class TrainingModule(pl.LightningModule):
             raise ValueError(f"A `fresh` memory must be resumed on as many processes as before ({before}), got {now}.")
         rank_zero_warn(f"Staleness is no longer measured: the run had {before} process(es) before, and now has {now}.")
         self.sources = None
-        state = checkpoint["state_dict"]
-        for name in [name for name in state if name.startswith("sources.")]:
-            del state[name]
+        for name in [name for name in checkpoint["state_dict"] if name.startswith("sources.")]:
+            del checkpoint["state_dict"][name]
 
     @cached_property
     def memory_format(self) -> torch.memory_format:
         """Channels last, for convolutions are faster that way on CPUs and on tensor cores; not where it is not safe."""
         return best_memory_format(self)
+
+    def embed_part(self, embed: Callable[[Tensor], Tensor], part: Part) -> Tensor:
+        """Rows (N, dim) that `embed` makes of a part's images, without augmentation, on the CPU."""
+        return embed_part(
+            lambda images: embed(self.shaped(images)),
+            part,
+            self.data.eval_transform,
+            batch_size=self.config.eval_batch_size,
+            device=self.device,
+            workers=self.config.num_workers,
+        )
 
     def shaped(self, images: Tensor) -> Tensor:
         """Images (B, C, H, W) in the module's memory format; views (B, 2, C, H, W) as they are."""
@@ -185,14 +185,7 @@ def best_memory_format(module: nn.Module) -> torch.memory_format:
         >>> best_memory_format(nn.Conv2d(8, 16, 1, stride=2)), best_memory_format(nn.Conv2d(4, 8, 1, stride=2))
         (torch.channels_last, torch.contiguous_format)
     """
-    shortcuts = (
-        part
-        for part in module.modules()
-        if isinstance(part, nn.Conv2d) and part.kernel_size == (1, 1) and part.stride != (1, 1)
-    )
+    convolutions = [part for part in module.modules() if isinstance(part, nn.Conv2d)]
+    shortcuts = [part for part in convolutions if part.kernel_size == (1, 1) and part.stride != (1, 1)]
     narrow = any(part.in_channels < FEWEST_CHANNELS for part in shortcuts)
     return torch.contiguous_format if narrow else torch.channels_last
-
-
-def _sources_for(bank: AdaptiveMemoryBank) -> StoredSources:
-    return StoredSources(bank.size, bank.dim, gather_distributed=bank.gather_distributed)

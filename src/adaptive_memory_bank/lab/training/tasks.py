@@ -18,18 +18,14 @@ if TYPE_CHECKING:
 class Task:
     """One way to train.
 
-    Args:
-        config: Class of its options; knows the task's name and presets.
-        module: Has `build` (options to a `Training`), `restore` (a checkpoint to an encoder) and `score` (that encoder
-            to metrics); imported when it is needed.
-        headline: The metric that decides, on the evaluation set.
-        quick: Options of a comparison without a preset: a first look, five minutes on two cores.
+    Its module has `build` (options to a `Training`), `restore` (a checkpoint to an encoder) and `score` (that encoder
+    to metrics), and is imported when it is needed.
     """
 
-    config: type[RunConfig]
+    config: type[RunConfig]  # knows the task's name and presets
     module: str
-    headline: str
-    quick: Mapping[str, Any] = field(default_factory=dict)
+    headline: str  # the metric that decides, on the evaluation set
+    quick: Mapping[str, Any] = field(default_factory=dict)  # of a comparison without a preset: five minutes
 
     @property
     def name(self) -> str:
@@ -64,25 +60,13 @@ TASKS: dict[str, Task] = {
             headline="val/recall@1",
             quick={"epochs": 5, "batch_size": 16},
         ),
-        Task(
-            MocoConfig,
-            "adaptive_memory_bank.lab.training.moco.task",
-            headline="val/knn",
-            quick={"epochs": 15},
-        ),
+        Task(MocoConfig, "adaptive_memory_bank.lab.training.moco.task", headline="val/knn", quick={"epochs": 15}),
     )
 }
 
 
 def read_config(path: Path) -> RunConfig:
-    """The configuration of a run, whichever task it is of.
-
-    Args:
-        path: Its `config.yaml`.
-
-    Raises:
-        ValueError: For a task or an option that does not exist.
-    """
+    """The configuration of a run, whichever task it is of, from its `config.yaml`."""
     name, _ = read_options(path)
     if name not in TASKS:
         raise ValueError(f"{path}: `task` must be one of {', '.join(TASKS)}, got {name!r}.")

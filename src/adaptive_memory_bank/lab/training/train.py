@@ -8,16 +8,11 @@ from typing import Any, cast
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.strategies import DDPStrategy, Strategy
+from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities import rank_zero_only
 
 from adaptive_memory_bank.lab.data import Part
-from adaptive_memory_bank.lab.runs.checkpoints import (
-    LAST,
-    AtomicCheckpointIO,
-    CheckpointEvery,
-    newest_checkpoint,
-)
+from adaptive_memory_bank.lab.runs.checkpoints import LAST, AtomicCheckpointIO, CheckpointEvery, newest_checkpoint
 from adaptive_memory_bank.lab.runs.config import RunConfig, load_config, resumed_config
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.results import RunResult, read_result
@@ -34,19 +29,12 @@ from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 @dataclass(frozen=True)
 class Training:
-    """What a task builds from its options.
-
-    Args:
-        module: What trains.
-        evaluate: Scores the module.
-        searched: Images that queries search, for the pictures of the worst; None: the queries.
-        idle_parameters: Whether some steps leave parameters without gradient (DDP must know).
-    """
+    """What a task builds from its options."""
 
     module: TrainingModule
-    evaluate: Callable[[Any], Evaluation]
-    searched: Part | None
-    idle_parameters: bool = False
+    evaluate: Callable[[Any], Evaluation]  # scores the module
+    searched: Part | None  # images that queries search, for the pictures of the worst; None: the queries
+    idle_parameters: bool = False  # whether some steps leave parameters without gradient (DDP must know)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -97,7 +85,8 @@ def _writes() -> bool:
 def _train(training: Training, folder: RunFolder | None, *, resumed: bool) -> RunResult:
     config, evaluation = training.module.config, training.monitor()
     record = RunRecord(config, folder if _writes() else None, facts=training.facts, resumed=resumed)
-    checkpoints = CheckpointEvery(_checkpoint_folder(folder), config.checkpoint_every, evaluation)
+    saved_in = Path() if folder is None else folder.checkpoints  # ranks other than 0 take part but write nothing
+    checkpoints = CheckpointEvery(saved_in, config.checkpoint_every, evaluation)
     watch, guard = TrainingLog(config.log_every), InterruptGuard(checkpoints)
     guard.install()
     try:
@@ -126,7 +115,7 @@ def _fit(training: Training, record: RunRecord, callbacks: list[Callback], earli
         accelerator=config.accelerator,
         devices=config.devices,
         num_nodes=config.num_nodes,
-        strategy=_strategy(training),
+        strategy="auto" if config.processes == 1 else DDPStrategy(find_unused_parameters=training.idle_parameters),
         precision=config.precision,
         max_epochs=config.epochs,
         logger=record.start() or False,
@@ -155,12 +144,6 @@ def _monitors(config: RunConfig, record: RunRecord, evaluation: EvaluationMonito
     return monitors
 
 
-def _strategy(training: Training) -> str | Strategy:
-    if training.module.config.processes == 1:
-        return "auto"
-    return DDPStrategy(find_unused_parameters=training.idle_parameters)
-
-
 def _resume_from(earlier: RunFolder | None, record: RunRecord) -> Path | None:
     """The checkpoint to resume from; a run that was killed before its first one starts again in its folder."""
     if earlier is None:
@@ -169,11 +152,6 @@ def _resume_from(earlier: RunFolder | None, record: RunRecord) -> Path | None:
         return newest_checkpoint(earlier.checkpoints)
     record.rewind()
     return None
-
-
-def _checkpoint_folder(folder: RunFolder | None) -> Path:
-    """Ranks other than 0 take part in saving but write nothing."""
-    return Path() if folder is None else folder.checkpoints
 
 
 def _with_checkpoint(error: Exception, folder: RunFolder | None) -> Exception:

@@ -21,21 +21,13 @@ from adaptive_memory_bank.lab.training.tasks import TASKS, read_config
 
 @dataclass(frozen=True)
 class TrainedEncoder:
-    """A trained encoder.
-
-    Args:
-        config: What the run was told.
-        encoder: Images to rows, in `eval` mode: embeddings, or (MoCo) features and the head's output side by side.
-        gray: Whether its images have one channel.
-        image_size: Side of its images.
-        normalization: Of colours, as in training.
-    """
+    """The encoder of a run, in `eval` mode: images to embeddings, or (MoCo) to features and the head's output."""
 
     config: RunConfig
     encoder: nn.Module
-    gray: bool
+    gray: bool  # whether its images have one channel
     image_size: int
-    normalization: Normalization = IMAGENET
+    normalization: Normalization = IMAGENET  # of colours, as in training
 
     def rows(self, part: Part, data: RetrievalData) -> Tensor:
         """What the encoder makes of a part of a dataset, (N, dim), on the CPU; exactly as the run's own evaluation."""

@@ -16,13 +16,7 @@ QUERIES, MATCHES, SIDE = 12, 8, 64
 
 
 def worst_queries(scores: QueryScores, rows: Tensor, gallery_rows: Tensor | None) -> dict[str, Any]:
-    """Numbers of the worst queries and of their nearest images, as plain lists.
-
-    Args:
-        scores: Of all queries.
-        rows: (N, dim) their embeddings.
-        gallery_rows: (M, dim) what they searched, or None for each other.
-    """
+    """Numbers of the worst queries and of their nearest images in the gallery (None: among each other), as lists."""
     worst = scores.worst(QUERIES)
     others = rows if gallery_rows is None else gallery_rows
     similar = F.normalize(rows[worst], dim=1) @ F.normalize(others, dim=1).T

@@ -8,13 +8,12 @@ Three forms are about: the authors' one archive (`cars_annos.mat` with `car_ims/
 from pathlib import Path
 from typing import Any
 
-from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files, find_tree, inside
+from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files, inside
 from adaptive_memory_bank.lab.data.parts import RetrievalData
 from adaptive_memory_bank.lab.data.pixels import EXTENSIONS
 from adaptive_memory_bank.lab.data.source import Source, recall
 
 KS = (1, 2, 4, 8)
-FOLDERS = ("cars196", "stanford_cars", "CARS196")
 _TEST_LIST = "cars_test_annos_withlabels.mat"
 
 Car = tuple[Path, int]  # image, class number from 1
@@ -22,16 +21,13 @@ Car = tuple[Path, int]  # image, class number from 1
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     """Read whichever form is there; the authors' own train / test flag plays no part in retrieval."""
-    candidates = [root, *(root / folder for folder in FOLDERS)]
-    for candidate in candidates:
+    for candidate in SOURCE.candidates(root):
         if (candidate / "car_data").is_dir():
             return _split(*_from_folders(candidate))
         if (candidate / "devkit" / "cars_train_annos.mat").exists():
             return _split(*_from_devkit(candidate))
-    tree = find_tree(
+    tree = SOURCE.find(
         root,
-        name="cars196",
-        folders=FOLDERS,
         markers=("cars_annos.mat", "car_ims"),
         how="Or the devkit form (devkit/, cars_train/, cars_test/, cars_test_annos_withlabels.mat), or one folder per "
         "class (car_data/car_data/train/<class>/...), as on https://www.kaggle.com/datasets/jutrera/"
@@ -50,7 +46,7 @@ def _split(cars: list[Car], names: list[str]) -> RetrievalData:
 
 def _from_archive(tree: Path) -> tuple[list[Car], list[str]]:
     path = tree / "cars_annos.mat"
-    return _listed(path, tree, image="relative_im_path"), _strings(path, "class_names")
+    return _listed(path, tree, image="relative_im_path"), _class_names(path)
 
 
 def _from_devkit(tree: Path) -> tuple[list[Car], list[str]]:
@@ -59,9 +55,8 @@ def _from_devkit(tree: Path) -> tuple[list[Car], list[str]]:
     labelled = next((path for path in tests if path.exists()), None)
     if labelled is None:
         raise FileNotFoundError(f"{tests[0]} is missing: without it the cars of `cars_test` have no labels.")
-    return train + _listed(labelled, tree / "cars_test", image="fname"), _strings(
-        tree / "devkit" / "cars_meta.mat", "class_names"
-    )
+    cars = train + _listed(labelled, tree / "cars_test", image="fname")
+    return cars, _class_names(tree / "devkit" / "cars_meta.mat")
 
 
 def _from_folders(tree: Path) -> tuple[list[Car], list[str]]:
@@ -93,8 +88,8 @@ def _listed(path: Path, images: Path, *, image: str) -> list[Car]:
     return [(file, int(str(key))) for file, key in zip(rows.paths, rows.keys, strict=True)]
 
 
-def _strings(path: Path, name: str) -> list[str]:
-    return [str(text) for text in _matlab(path, name)]
+def _class_names(path: Path) -> list[str]:
+    return [str(text) for text in _matlab(path, "class_names")]
 
 
 def _matlab(path: Path, name: str) -> Any:
@@ -113,4 +108,6 @@ def _matlab(path: Path, name: str) -> Any:
     return np.atleast_1d(content[name])
 
 
-SOURCE = Source("cars196", load, "8,054 + 8,131", "98 + 98", "unseen classes", recall(KS), FOLDERS)
+SOURCE = Source(
+    "cars196", load, "8,054 + 8,131", "98 + 98", "unseen classes", recall(KS), ("cars196", "stanford_cars", "CARS196")
+)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from adaptive_memory_bank.lab.data.parts import Part, RetrievalData
-from adaptive_memory_bank.lab.data.source import Load, Source
+from adaptive_memory_bank.lab.data.source import Source
 
 KS = (1, 10, 100)
 
@@ -31,8 +31,9 @@ def _part(dataset: Any) -> Part:
 
 
 def _source(name: str, classes: int, folder: str) -> Source:
-    load: Load = partial(_load, name)
-    return Source(name, load, "50,000 + 10,000", str(classes), "same classes", "kNN accuracy", (folder,))
+    return Source(
+        name, partial(_load, name), "50,000 + 10,000", str(classes), "same classes", "kNN accuracy", (folder,)
+    )
 
 
 SOURCES = (_source("cifar10", 10, "cifar-10-batches-py"), _source("cifar100", 100, "cifar-100-python"))

@@ -3,20 +3,17 @@
 from collections.abc import Hashable
 from pathlib import Path
 
-from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files, find_tree, inside, integer, read_rows
+from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files, inside, integer, read_rows
 from adaptive_memory_bank.lab.data.parts import RetrievalData
 from adaptive_memory_bank.lab.data.source import Source, recall
 
 KS = (1, 2, 4, 8)
-FOLDERS = ("CUB_200_2011", "cub200")
 
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     """Read `images.txt` and `image_class_labels.txt`, which number the images alike."""
-    tree = find_tree(
+    tree = SOURCE.find(
         root,
-        name="cub200",
-        folders=FOLDERS,
         markers=("images.txt", "image_class_labels.txt", "images"),
         how="Get CUB_200_2011.tgz from https://data.caltech.edu/records/65de6-vp158 and unpack it there.",
     )
@@ -47,4 +44,4 @@ def _classes(tree: Path, largest: int) -> tuple[int, dict[Hashable, str]]:
     return (len(names) or largest) // 2, names
 
 
-SOURCE = Source("cub200", load, "5,864 + 5,924", "100 + 100", "unseen classes", recall(KS), FOLDERS)
+SOURCE = Source("cub200", load, "5,864 + 5,924", "100 + 100", "unseen classes", recall(KS), ("CUB_200_2011", "cub200"))

@@ -19,21 +19,18 @@ from typing import Any
 
 from tqdm import tqdm
 
-from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files, find_tree
+from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files
 from adaptive_memory_bank.lab.data.parts import RetrievalData
 from adaptive_memory_bank.lab.data.source import Source, recall
 
 KS = (1, 5, 10, 15, 20)
-FOLDERS = ("deepfashion2", "DeepFashion2")
 DISTRACTOR = "no identity (style 0)"
 
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     """Read `annos/*.json` of the training and validation splits."""
-    tree = find_tree(
+    tree = SOURCE.find(
         root,
-        name="deepfashion2",
-        folders=FOLDERS,
         markers=("train/image", "train/annos", "validation/image", "validation/annos"),
         how="Ask for access and the password at https://github.com/switchablenorms/DeepFashion2, then unzip "
         "train.zip and validation.zip there.",
@@ -93,5 +90,5 @@ SOURCE = Source(
     "31,517 + 3,128 / 7,059",
     "unseen classes, user / shop",
     recall(KS),
-    FOLDERS,
+    ("deepfashion2", "DeepFashion2"),
 )

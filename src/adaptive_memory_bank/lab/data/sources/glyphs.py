@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adaptive_memory_bank.checks import check_positive_integer
 from adaptive_memory_bank.lab.data.parts import Part, RetrievalData
 from adaptive_memory_bank.lab.data.source import Source, recall
 
@@ -49,13 +50,9 @@ def glyphs(
         >>> data.train.images.shape, data.query.num_classes
         ((12, 28, 28), 2)
     """
-    for name, value in (
-        ("train_classes", train_classes),
-        ("test_classes", test_classes),
-        ("images_per_class", images_per_class),
-    ):
-        if value < 1:
-            raise ValueError(f"`{name}` must be a positive integer, got {value}.")
+    check_positive_integer("train_classes", train_classes)
+    check_positive_integer("test_classes", test_classes)
+    check_positive_integer("images_per_class", images_per_class)
     random = np.random.Generator(np.random.PCG64([seed % 2**64]))
     names = tuple(f"glyph {i}" for i in range(train_classes + test_classes))
     parts = []
@@ -71,7 +68,7 @@ def _characters(random: np.random.Generator, count: int) -> _Array:
     """(count, strokes, 4, 2) control points in [-1, 1]: different subsets of their alphabet's strokes."""
     alphabets = -(-count // _ALPHABET)
     pool = _strokes(random, alphabets)
-    subsets = _subsets()
+    subsets = np.array(list(combinations(range(_POOL), _STROKES)))
     chosen = [subsets[random.permutation(len(subsets))[:_ALPHABET]] for _ in range(alphabets)]
     characters = np.concatenate([strokes[picks] for strokes, picks in zip(pool, chosen, strict=True)])
     return characters[:count]
@@ -89,10 +86,6 @@ def _strokes(random: np.random.Generator, alphabets: int) -> _Array:
     return np.clip(points, -0.9, 0.9)
 
 
-def _subsets() -> _Array:
-    return np.array(list(combinations(range(_POOL), _STROKES)))
-
-
 def _draw(random: np.random.Generator, characters: _Array) -> _Array:
     """(N, side, side) uint8, dark ink on white paper: every character by a writer of its own."""
     count = len(characters)
@@ -101,10 +94,8 @@ def _draw(random: np.random.Generator, characters: _Array) -> _Array:
     slant = _affines(random, count)
     points = torch.from_numpy(np.einsum("nij,nskj->nski", slant[:, :, :2], hands) + slant[:, None, None, :, 2])
     width = torch.from_numpy(random.uniform(0.55, 1.1, count))  # of the pen, in pixels (a standard deviation)
-    images = [
-        _ink(p, w) for p, w in zip(torch.split(points.float(), _CHUNK), torch.split(width.float(), _CHUNK), strict=True)
-    ]
-    return torch.cat(images).numpy()
+    chunks = zip(torch.split(points.float(), _CHUNK), torch.split(width.float(), _CHUNK), strict=True)
+    return torch.cat([_ink(*chunk) for chunk in chunks]).numpy()
 
 
 def _affines(random: np.random.Generator, count: int) -> _Array:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files, find_tree, inside, integer, read_rows
+from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files, inside, integer, read_rows
 from adaptive_memory_bank.lab.data.parts import RetrievalData
 from adaptive_memory_bank.lab.data.source import Source, recall
 
@@ -15,10 +15,8 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     """Read `Eval/list_eval_partition.txt`: a count, a heading, then image_name, item_id, evaluation_status."""
     nested = (root / "Eval" / LIST).exists() or (root / FOLDERS[0] / "Eval" / LIST).exists()
     listed = f"Eval/{LIST}" if nested or not (root / LIST).exists() else LIST
-    tree = find_tree(
+    tree = SOURCE.find(
         root,
-        name="inshop",
-        folders=FOLDERS,
         markers=(listed,),
         how="Get Eval/list_eval_partition.txt and Img/img.zip of the In-shop Clothes Retrieval Benchmark from "
         "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion.html and unzip the images next to `Eval`, as `img/`.",

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from adaptive_memory_bank.lab.data.list_files import Classes, Rows, find_tree
+from adaptive_memory_bank.lab.data.list_files import Classes, Rows
 from adaptive_memory_bank.lab.data.parts import RetrievalData
 from adaptive_memory_bank.lab.data.source import Source, recall
 
 KS = (1, 10, 100)
-FOLDERS = ("omniglot-py",)
 
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
@@ -17,10 +16,8 @@ def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
 
         for background in (True, False):
             Omniglot(root, background=background, download=True)
-    tree = find_tree(
+    tree = SOURCE.find(
         root,
-        name="omniglot",
-        folders=FOLDERS,
         markers=("images_background", "images_evaluation"),
         how="Load it once with download=True, or unpack images_background.zip and images_evaluation.zip from "
         "https://github.com/brendenlake/omniglot there.",
@@ -40,4 +37,4 @@ def _read(folder: Path) -> Rows:
     return rows
 
 
-SOURCE = Source("omniglot", load, "19,280 + 13,180", "964 + 659", "unseen classes", recall(KS), FOLDERS)
+SOURCE = Source("omniglot", load, "19,280 + 13,180", "964 + 659", "unseen classes", recall(KS), ("omniglot-py",))

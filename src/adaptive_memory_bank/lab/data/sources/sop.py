@@ -2,20 +2,17 @@
 
 from pathlib import Path
 
-from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files, find_tree, inside, integer, read_rows
+from adaptive_memory_bank.lab.data.list_files import Classes, Rows, check_files, inside, integer, read_rows
 from adaptive_memory_bank.lab.data.parts import RetrievalData
 from adaptive_memory_bank.lab.data.source import Source, recall
 
 KS = (1, 10, 100, 1000)
-FOLDERS = ("Stanford_Online_Products", "sop")
 
 
 def load(root: Path, *, seed: int, download: bool) -> RetrievalData:
     """Read `Ebay_train.txt` and `Ebay_test.txt` (image_id, class_id, super_class_id, path)."""
-    tree = find_tree(
+    tree = SOURCE.find(
         root,
-        name="sop",
-        folders=FOLDERS,
         markers=("Ebay_train.txt", "Ebay_test.txt"),
         how="Get Stanford_Online_Products.zip from https://cvgl.stanford.edu/projects/lifted_struct/ and unzip it.",
     )
@@ -32,4 +29,6 @@ def _read(tree: Path, path: Path) -> Rows:
     return rows
 
 
-SOURCE = Source("sop", load, "59,551 + 60,502", "11,318 + 11,316", "unseen classes", recall(KS), FOLDERS)
+SOURCE = Source(
+    "sop", load, "59,551 + 60,502", "11,318 + 11,316", "unseen classes", recall(KS), ("Stanford_Online_Products", "sop")
+)

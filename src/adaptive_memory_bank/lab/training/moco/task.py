@@ -20,7 +20,7 @@ from adaptive_memory_bank.lab.data.randomness import Stream
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.models.resnet import Backbone, WithHead, make_head
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
-from adaptive_memory_bank.lab.training.scores import embed_part, evaluating
+from adaptive_memory_bank.lab.training.scores import evaluating
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
 from adaptive_memory_bank.lab.training.train import Training
 from adaptive_memory_bank.lab.training.training_data import moco_data
@@ -41,12 +41,7 @@ def build(config: MocoConfig) -> Training:
 
 
 class MocoModule(TrainingModule):
-    """Query encoder, key encoder that follows it, and the queue of keys.
-
-    Args:
-        config: The options.
-        data: The images.
-    """
+    """Query encoder, key encoder that follows it, and the queue of keys."""
 
     config: MocoConfig
 
@@ -144,23 +139,13 @@ def _make_criterion(config: MocoConfig) -> tuple[nn.Module, AdaptiveMemoryBank |
 
 def evaluate(module: MocoModule) -> Evaluation:
     """Accuracy of a weighted kNN, and the worst queries."""
-    data, config = module.data, module.config
+    data = module.data.source
     encoder = WithHead(module.backbone, module.head)
     with evaluating(encoder):
-        rows, stored = (
-            embed_part(
-                lambda images: encoder(module.shaped(images)),
-                part,
-                data.eval_transform,
-                batch_size=config.eval_batch_size,
-                device=module.device,
-                workers=config.num_workers,
-            )
-            for part in (data.source.query, data.source.train)
-        )
+        rows, stored = (module.embed_part(encoder, part) for part in (data.query, data.train))
     features = module.backbone.features
-    worst = _worst(rows[:, :features], data.source.query, stored[:, :features], data.source.train)
-    return Evaluation(_knn_metrics(config, data.source, rows, stored), worst)
+    worst = _worst(rows[:, :features], data.query, stored[:, :features], data.train)
+    return Evaluation(_knn_metrics(module.config, data, rows, stored), worst)
 
 
 def restore(config: MocoConfig, state: dict[str, Tensor], *, gray: bool, image_size: int) -> WithHead:
@@ -179,11 +164,7 @@ def score(config: MocoConfig, embed: Callable[[Part], Tensor], data: RetrievalDa
 def _knn_metrics(config: MocoConfig, data: RetrievalData, rows: Tensor, stored: Tensor) -> dict[str, float]:
     """Accuracy of a weighted kNN on the features (`val/knn`) and on the head's output (`val/knn_proj`).
 
-    Args:
-        config: Has k and the temperature of the votes.
-        data: Has the labels; training images vote.
-        rows: (N, features + dim) of the queries.
-        stored: (M, features + dim) of the training images.
+    Rows (N, features + dim) are of the queries, those stored (M, features + dim) of the training images, which vote.
     """
     columns = {"val/knn": slice(-config.embedding_dim), "val/knn_proj": slice(-config.embedding_dim, None)}
     return {

@@ -14,12 +14,7 @@ from adaptive_memory_bank.losses import MemorySupConLoss, Pairs
 
 
 class BatchCriterion(nn.Module):
-    """A pytorch-metric-learning loss within the batch, without memory.
-
-    Args:
-        loss: The loss.
-        miner: Chooses pairs, or None for all.
-    """
+    """A pytorch-metric-learning loss within the batch, without memory, of the pairs a miner chooses (None: all)."""
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None) -> None:
         super().__init__()
@@ -34,29 +29,23 @@ class BatchCriterion(nn.Module):
 
 
 class MemoryCriterion(nn.Module):
-    """A pytorch-metric-learning loss of the batch against the memory, plus (XBM*) its share within the batch.
+    """A pytorch-metric-learning loss of the batch against the memory, plus (XBM*) its share within the batch."""
 
-    Args:
-        memory: `CrossBatchMemory`.
-        batch: The loss within the batch.
-        batch_weight: Its weight.
-    """
-
-    def __init__(self, memory: nn.Module, batch: BatchCriterion, batch_weight: float) -> None:
+    def __init__(self, memory: CrossBatchMemory, batch: BatchCriterion, batch_weight: float) -> None:
         super().__init__()
         self.memory, self.batch, self.batch_weight = memory, batch, batch_weight
 
     @property
     def last_pairs(self) -> Pairs | None:
         """Pairs the miner kept."""
-        miner = cast("Any", self.memory).miner
+        miner = cast("Any", self.memory.miner)
         return None if miner is None else Pairs(int(miner.num_pos_pairs), int(miner.num_neg_pairs))
 
     def forward(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Loss of rows (B, dim)."""
-        memory = cast("Any", self.memory)
+        memory = self.memory
         started = memory.steps.count >= memory.start_after  # before that its loss is the one within the batch already
-        loss = self.memory(rows, labels)
+        loss = memory(rows, labels)
         if self.batch_weight and started:
             loss = loss + self.batch_weight * self.batch(rows, labels)
         return cast("Tensor", loss)
@@ -105,7 +94,8 @@ def check_loss(config: RetrievalConfig) -> None:
                 "`loss_options` belong to a pytorch-metric-learning loss; `supcon` has options of its own."
             )
         return
-    known = _loss_names()
+    classes = (name for name, kind in vars(losses).items() if inspect.isclass(kind))
+    known = sorted(name for name in classes if name.endswith("Loss") and not name.startswith("Base"))
     if config.loss not in known:
         raise ValueError(f"`loss` must be supcon or one of {', '.join(known)}, got {config.loss!r}.")
     accepted = inspect.signature(getattr(losses, config.loss).__init__).parameters
@@ -114,14 +104,6 @@ def check_loss(config: RetrievalConfig) -> None:
     if unknown:
         names = ", ".join(name for name in accepted if name not in ("self", "kwargs"))
         raise ValueError(f"`loss_options` of {config.loss} must be among {names}, got {', '.join(unknown)}.")
-
-
-def _loss_names() -> list[str]:
-    return sorted(
-        name
-        for name, kind in vars(losses).items()
-        if inspect.isclass(kind) and name.endswith("Loss") and not name.startswith("Base")
-    )
 
 
 def _pml_loss(config: RetrievalConfig, classes: int) -> nn.Module:

@@ -19,7 +19,7 @@ from adaptive_memory_bank.lab.training.reembedding import refresh
 from adaptive_memory_bank.lab.training.retrieval.backbone_checks import check_backbone
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.retrieval.criteria import batch_criterion, check_loss, memory_criterion
-from adaptive_memory_bank.lab.training.scores import embed_part, evaluating, retrieval_scores, summary
+from adaptive_memory_bank.lab.training.scores import evaluating, retrieval_scores, summary
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
 from adaptive_memory_bank.lab.training.train import Training
 from adaptive_memory_bank.lab.training.training_data import retrieval_data
@@ -39,12 +39,7 @@ def build(config: RetrievalConfig) -> Training:
 
 
 class RetrievalModule(TrainingModule):
-    """Encoder, loss and memory of a retrieval run.
-
-    Args:
-        config: The options.
-        data: The images.
-    """
+    """Encoder, loss and memory of a retrieval run."""
 
     config: RetrievalConfig
 
@@ -200,9 +195,9 @@ def evaluate(module: RetrievalModule) -> Evaluation:
     data, ks = module.data, module.data.source.ks
     query, gallery = data.source.query, data.source.gallery
     with evaluating(*module.embedders):
-        rows = _embed(module, query)
-        gallery_rows = None if gallery is None else _embed(module, gallery)
-        held_rows = None if data.held_out is None else _embed(module, data.held_out)
+        rows = module.embed_part(module.embed, query)
+        gallery_rows = None if gallery is None else module.embed_part(module.embed, gallery)
+        held_rows = None if data.held_out is None else module.embed_part(module.embed, data.held_out)
     scores = retrieval_scores(rows, query, gallery_rows, gallery)
     metrics = summary(scores, ks, "val")
     if data.held_out is not None and held_rows is not None:
@@ -222,14 +217,3 @@ def score(config: RetrievalConfig, embed: Callable[[Part], Tensor], data: Retrie
     """Score what `restore` restored on a dataset: Recall@k and MAP@R."""
     found = None if data.gallery is None else embed(data.gallery)
     return summary(retrieval_scores(embed(data.query), data.query, found, data.gallery), data.ks, "val")
-
-
-def _embed(module: RetrievalModule, part: Part) -> Tensor:
-    return embed_part(
-        lambda images: module.embed(module.shaped(images)),
-        part,
-        module.data.eval_transform,
-        batch_size=module.config.eval_batch_size,
-        device=module.device,
-        workers=module.config.num_workers,
-    )

@@ -14,15 +14,10 @@ from adaptive_memory_bank.lab.training.watch.training_log import log
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation of a model.
+    """One evaluation of a model."""
 
-    Args:
-        metrics: `val/recall@1` and so on.
-        worst: What `worst_queries` found.
-    """
-
-    metrics: dict[str, float]
-    worst: dict[str, Any]
+    metrics: dict[str, float]  # `val/recall@1` and so on
+    worst: dict[str, Any]  # what `worst_queries` found
 
 
 class EvaluationMonitor(Callback):

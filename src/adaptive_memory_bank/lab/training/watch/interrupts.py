@@ -20,9 +20,6 @@ class InterruptGuard(Checkpoint):
     """Between `install` and `restore` the first signal asks for a clean end, the second ends at once.
 
     It is a `Checkpoint` so that Lightning calls it after all other callbacks.
-
-    Args:
-        checkpoint: Saves.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)

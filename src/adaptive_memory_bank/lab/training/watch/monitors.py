@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
@@ -16,12 +16,7 @@ from adaptive_memory_bank.lab.training.watch.training_log import log
 
 
 class DriftMonitor(Callback):
-    """Feature drift of a fixed probe batch, measured around every `every`-th step, averaged over the epoch.
-
-    Args:
-        every: Steps.
-        size: Images in the probe.
-    """
+    """Feature drift of `size` fixed images, measured around every `every`-th step, averaged over the epoch."""
 
     def __init__(self, every: int, size: int) -> None:
         self.every, self.size = every, size
@@ -38,16 +33,14 @@ class DriftMonitor(Callback):
         with evaluating(*module.embedders), torch.no_grad():
             return module.embed(self._probe)
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Embed the probe before the step."""
         assert isinstance(pl_module, TrainingModule)
         if trainer.global_step % self.every == 0:
             self._before = self._embed(pl_module)
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Embed it again and compare."""
         assert isinstance(pl_module, TrainingModule)
@@ -55,7 +48,7 @@ class DriftMonitor(Callback):
             self.average.add(feature_drift(self._before, self._embed(pl_module)))
             self._before = None
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the epoch's averages."""
         if averages := self.average.pop():
             log(trainer, averages)
@@ -79,7 +72,7 @@ class StalenessMonitor(Callback):
     def __init__(self, rows: int) -> None:
         self.rows = rows
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Re-embed a sample of the bank."""
         assert isinstance(pl_module, TrainingModule)
         bank, sources = pl_module.bank, pl_module.sources

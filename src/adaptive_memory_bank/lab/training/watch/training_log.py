@@ -3,14 +3,14 @@
 import time
 from typing import Any
 
-import pytorch_lightning as pl
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.utilities import rank_zero_warn
 
 from adaptive_memory_bank.lab.training.step import TrainingModule
 
 
-def log(trainer: pl.Trainer, metrics: dict[str, float]) -> None:
+def log(trainer: Trainer, metrics: dict[str, float]) -> None:
     """Send metrics to every logger, and keep the latest value of each for the result."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, TrainingLog):
@@ -24,9 +24,6 @@ class TrainingLog(Callback):
 
     `latest` holds the last logged value of every metric, `steps` and `train_seconds` the number and the time of all
     steps of the run, also of those before it was resumed.
-
-    Args:
-        every: Steps.
     """
 
     def __init__(self, every: int) -> None:
@@ -37,14 +34,12 @@ class TrainingLog(Callback):
         self.steps, self.train_seconds = 0, 0.0
         self._started = 0.0
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Add the step; log once the window is full."""
         assert isinstance(pl_module, TrainingModule)
@@ -57,7 +52,7 @@ class TrainingLog(Callback):
         if self.window["steps"] >= self.every:
             log(trainer, self._pop_window(trainer, pl_module))
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the rest of the window and the epoch's mean loss."""
         assert isinstance(pl_module, TrainingModule)
         metrics = self._pop_window(trainer, pl_module)
@@ -70,7 +65,7 @@ class TrainingLog(Callback):
         self.epoch = {}
         log(trainer, metrics)
 
-    def _pop_window(self, trainer: pl.Trainer, module: TrainingModule) -> dict[str, float]:
+    def _pop_window(self, trainer: Trainer, module: TrainingModule) -> dict[str, float]:
         steps = int(self.window.pop("steps", 0))
         metrics = {name: total / steps for name, total in self.window.items()} if steps else {}
         self.window = {}
