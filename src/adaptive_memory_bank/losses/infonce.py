@@ -116,11 +116,22 @@ def log_sum_exp(
                 related.part(index).hide(block.logits, sums.nothing)
             sums.add(block)
         values, gradient = sums.log(), None
-        # Counted, not read off the sums: a hidden row adds next to nothing, but not always exactly nothing.
-        own_rows = torch.zeros_like(values) if related is None else related.same.sum(0)
-        alone = own_rows == ring.count
-        values.masked_fill_(alone, -torch.inf)
+        alone = _without_negatives(ring, related)
+        if alone is not None:
+            values.masked_fill_(alone, -torch.inf)
         mean_row = sums.over(values)
         if mean_row is not None:
-            gradient = mean_row.masked_fill_(alone[:, None], 0).div_(temperature)
+            gradient = (mean_row if alone is None else mean_row.masked_fill_(alone[:, None], 0)).div_(temperature)
     return with_gradient(queries, values, gradient)
+
+
+def _without_negatives(ring: LazyRing, related: RelatedRows | None) -> Tensor | None:
+    """Which queries (B,) or (1,) all rows belong to; None where that cannot be, as in nearly every step.
+
+    Counted, not read off the sums: a hidden row adds next to nothing, but not always exactly nothing.
+    """
+    if not ring.count:
+        return torch.ones(1, dtype=torch.bool, device=ring.device)
+    if related is None or len(related.slots) < ring.count:
+        return None
+    return related.same.all(0)
