@@ -56,21 +56,24 @@ class AffineMap(KeepsPrecision):
         """What to store for embeddings (n, dim)."""
         return rows if self.is_identity else (rows - self.shift) / self.scale
 
-    def to_embedding_moments(self, mean: Tensor, std: Tensor, count: int) -> Moments:
+    def to_embedding_moments(self, mean: Tensor, std: Tensor, count: int | Tensor) -> Moments:
         """Moments of the embeddings, from those of the stored rows."""
         return Moments.plain(self._to_embedding(mean), std * self.scale, count)
 
-    def match(self, mean: Tensor, std: Tensor, target: Moments) -> None:
+    def match(self, mean: Tensor, std: Tensor, target: Moments, where: Tensor | None = None) -> None:
         """Become the map from stored rows, of this mean and std (dim,), to embeddings with the moments ``target``.
 
         ``z = (s - E[S]) * sigma / s[S] + mu`` (ICCV 2023, eq. 3) follows from both moments alone; nothing is composed
         from step to step, and nothing can run away. Dimensions without spread, in the rows or in the target, keep their
-        scale.
+        scale. With ``where``, a boolean tensor of one, it stays what it was if that is False.
         """
         least = EPSILON * (1 + self._to_embedding(mean).abs())
         has_spread = (std * self.scale > least) & (target.std > least)
+        if where is not None:
+            has_spread &= where
         self.scale.copy_(torch.where(has_spread, target.std / std, self.scale))
-        torch.addcmul(target.mean.to(self.shift), mean, self.scale, value=-1, out=self.shift)
+        shift = torch.addcmul(target.mean.to(self.shift), mean, self.scale, value=-1)
+        self.shift.copy_(shift if where is None else torch.where(where, shift, self.shift))
         self.is_identity = False
 
     def _to_embedding(self, stored: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class AdaptiveMemoryBank(nn.Module):
         adapter = make_adapter(adapter)
         adapter.attach()
         self.gather_distributed = gather_distributed
-        self.rejected_rows = 0  # rows with NaN or infinity that were offered and refused
+        self._rejected = torch.zeros((), dtype=torch.int64)
         self.last_slots = torch.empty(0, dtype=torch.int64)  # of this rank's rows in the last enqueue; -1: not stored
         self.ring = LazyRing(size, dim, dtype)
         self.adapter = adapter
@@ -109,23 +109,38 @@ class AdaptiveMemoryBank(nn.Module):
     @property
     def embeddings(self) -> Tensor:
         """Realigned rows (n, dim) in ring order: a fresh tensor without gradient, safe to keep."""
-        return self.ring.read()
+        return self._without_gaps(self.ring.read())
 
     @property
     def labels(self) -> Tensor | None:
         """Labels (n,) in ring order, or None where none were ever given."""
-        return self.ring.labels.clone() if self.ring.labelled else None
+        return self._without_gaps(self.ring.labels.clone()) if self.ring.labelled else None
+
+    @property
+    def last_rows(self) -> Tensor:
+        """Where in `embeddings` this rank's rows of the last enqueue are, (B,); -1 for those that were not stored."""
+        return self.ring.positions(self.last_slots)
+
+    @property
+    def rejected_rows(self) -> int:
+        """Rows with NaN or infinity that were offered and refused; reading it waits for the device."""
+        return int(self._rejected)
 
     @property
     def moments(self) -> Moments:
         """Moments of the realigned rows, without a pass over them."""
         return self.ring.moments
 
+    def _without_gaps(self, values: Tensor) -> Tensor:
+        """Values (slots in use, ...) of those slots that hold a row. Waits for a GPU."""
+        return values if self.ring.gaps is None else values[~self.ring.gaps]
+
     def update(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Adapt to a batch, then enqueue it.
 
         Args:
-            rows: Shape (B, dim), any floating point type. Rows with NaN or infinity are left out and counted.
+            rows: Shape (B, dim), any floating point type. Rows with NaN or infinity are refused and counted; each
+                leaves a gap, a slot without a row, that lasts one lap.
             labels: Shape (B,), integers; all batches have them or none has.
         """
         self.check(rows, labels)
@@ -170,7 +185,7 @@ class AdaptiveMemoryBank(nn.Module):
 
     @torch.no_grad()
     def take(self, rows: Tensor, labels: Tensor | None = None) -> Batch:
-        """Gather a batch that passed `check`, cast it, and leave out rows that are not finite.
+        """Gather a batch that passed `check`, cast it, and mark rows that are not finite.
 
         `update` is `take`, `adapt_to` and `store`; a loss that does something in between takes its batch once.
         """
@@ -181,17 +196,32 @@ class AdaptiveMemoryBank(nn.Module):
         """Realign the bank to a batch that was taken."""
         if len(batch.rows) < 2:  # no spread to learn from
             return
-        target = self.adapter.observe(Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None))
+        moments = Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None, batch.kept)
+        if isinstance(moments.count, Tensor):
+            self._adapt_where(moments.count > 1, moments)
+            return
+        target = self.adapter.observe(moments)
         if target is not None:
             self.ring.realign(target)
 
+    def _adapt_where(self, enough: Tensor, moments: Moments) -> None:
+        """Adapt if ``enough``, a boolean tensor of one, is True: without reading it."""
+        before = {name: buffer.clone() for name, buffer in self.adapter.named_buffers()}
+        target = self.adapter.observe(moments)
+        for name, buffer in self.adapter.named_buffers():
+            buffer.copy_(torch.where(enough, buffer, before[name]))
+        if target is not None:
+            self.ring.realign(target, where=enough)
+
     @torch.no_grad()
     def store(self, batch: Batch) -> None:
-        """Enqueue a batch that was taken. Sets ``last_slots`` and counts the rows left out."""
-        self.rejected_rows += batch.rejected
+        """Enqueue a batch that was taken. Sets ``last_slots`` and counts the rows refused."""
         slots = self.ring.next_slots(len(batch.rows))
-        self.last_slots = torch.cat([slots, slots.new_tensor([-1])])[batch.own]  # -1 finds the -1 at the end
-        self.ring.write(batch.rows, batch.labels)
+        if batch.kept is not None:
+            slots = slots.where(batch.kept, -1)
+            self._rejected = self._rejected.to(slots.device) + (~batch.kept).sum()
+        self.last_slots = slots[batch.own]
+        self.ring.write(batch.rows, batch.labels, batch.kept)
 
     @torch.no_grad()
     def replace(self, rows: Tensor) -> None:
@@ -209,9 +239,10 @@ class AdaptiveMemoryBank(nn.Module):
             raise ValueError(f"`rows` must be as many as the bank holds, {len(self)}, got {len(rows)}.")
         rows = rows.to(self.compute_dtype)
         storable = are_storable(rows, self.dtype)
-        if not storable.all():
-            self.rejected_rows += int((~storable).sum())
-            rows = torch.where(storable[:, None], rows, self.embeddings)
+        self._rejected = self._rejected.to(self.device) + (~storable).sum()
+        rows = torch.where(storable[:, None], rows, self.embeddings)
+        if self.ring.gaps is not None:
+            rows = torch.zeros_like(self.ring.read()).index_put_((~self.ring.gaps,), rows)
         self.ring.replace(rows)
 
     @torch.no_grad()
@@ -236,21 +267,24 @@ class AdaptiveMemoryBank(nn.Module):
     def similarity(self, queries: Tensor) -> Tensor:
         """Cosine similarity of queries (B, dim) to the realigned rows: (B, n), differentiable in the queries.
 
-        Later updates do not disturb a backward pass through it.
+        Later updates do not disturb a backward pass through it. A row that was refused has a column all the same, for
+        the shape must not depend on values: minus infinity, which no maximum finds and no softmax counts.
         """
         self.check_queries(queries)
         queries = F.normalize(queries.to(self.compute_dtype), dim=1)
         if torch.is_grad_enabled() and queries.requires_grad:
             # The backward pass needs rows that no later enqueue overwrites: this copy.
-            return queries @ F.normalize(self.embeddings, dim=1).T
-        products = [queries @ F.normalize(rows, dim=1).T for rows in self.ring.blocks()]
-        return torch.cat(products, dim=1) if products else queries.new_zeros(len(queries), 0)
+            products = queries @ F.normalize(self.ring.read(), dim=1).T
+        else:
+            blocks = [queries @ F.normalize(rows, dim=1).T for rows in self.ring.blocks()]
+            products = torch.cat(blocks, dim=1) if blocks else queries.new_zeros(len(queries), 0)
+        return products if self.ring.gaps is None else products.masked_fill(self.ring.gaps, -torch.inf)
 
     @torch.no_grad()
     def reset(self) -> None:
         """Empty the bank and its filter: as new."""
         self.ring.reset()
-        self.rejected_rows = 0
+        self._rejected = torch.zeros((), dtype=torch.int64)
         self._reset_adapter()
 
     def _reset_adapter(self) -> None:
@@ -272,7 +306,7 @@ class AdaptiveMemoryBank(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_extra_state` returned."""
-        self.rejected_rows = int(state["rejected_rows"])
+        self._rejected = torch.tensor(int(state["rejected_rows"]))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Refuse a bank of another shape before anything is overwritten."""
@@ -280,7 +314,7 @@ class AdaptiveMemoryBank(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __len__(self) -> int:
-        return self.ring.count
+        return int(self.ring.rows_held)
 
     def extra_repr(self) -> str:
         """Show size and fill."""

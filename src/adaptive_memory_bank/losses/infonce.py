@@ -126,12 +126,14 @@ def log_sum_exp(
 
 
 def _without_negatives(ring: LazyRing, related: RelatedRows | None) -> Tensor | None:
-    """Which queries (B,) or (1,) all rows belong to; None where that cannot be, as in nearly every step.
+    """Which queries (B,) or (1,) all rows belong to; None where that cannot be, as in nearly every step on a CPU.
 
     Counted, not read off the sums: a hidden row adds next to nothing, but not always exactly nothing.
     """
     if not ring.count:
         return torch.ones(1, dtype=torch.bool, device=ring.device)
-    if related is None or len(related.slots) < ring.count:
+    if related is None:
+        return None if ring.gaps is None else ring.gaps.all()[None]
+    if len(related.slots) < ring.count:
         return None
-    return related.same.all(0)
+    return (related.same if ring.gaps is None else related.same | ring.gaps[:, None]).all(0)

@@ -10,6 +10,7 @@ from adaptive_memory_bank.checks import check_start_after, is_number
 from adaptive_memory_bank.losses.base import MemoryLoss
 from adaptive_memory_bank.losses.pairs import ALL_PAIRS, Margins, Pairs
 from adaptive_memory_bank.losses.supcon_sums import losses_against_bank, losses_within_batch
+from adaptive_memory_bank.masks import all_known
 
 
 class MemorySupConLoss(MemoryLoss):
@@ -108,33 +109,41 @@ class MemorySupConLoss(MemoryLoss):
     def _finite_loss(self, queries: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
         """NaN, with a gradient that is NaN, where a query is not finite."""
         finite = queries.detach().square().sum(1).isfinite()
-        if finite.all():
-            return self._loss(queries, labels, slots)
-        return self._loss(queries[finite], labels[finite], slots[finite]) + queries.sum() * torch.nan
+        if all_known(finite):
+            return self._loss(queries, labels, slots, None)
+        loss = self._loss(queries.where(finite[:, None], 0), labels, slots, finite)
+        return loss + queries.sum() * torch.where(finite.all(), 0.0, torch.nan)
 
-    def _loss(self, queries: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
+    def _loss(self, queries: Tensor, labels: Tensor, slots: Tensor, counted: Tensor | None) -> Tensor:
         with torch.autocast(queries.device.type, enabled=False):
             unit = self._unit(queries)
             if self.steps.count < self.start_after:
-                loss, self._last_pairs = self._within_batch(unit, labels)
+                loss, self._last_pairs = self._within_batch(unit, labels, counted)
                 return loss
-            loss, self._last_pairs = self._against_bank(unit, labels, slots)
-            return loss + self.batch_weight * self._within_batch(unit, labels)[0] if self.batch_weight else loss
+            loss, self._last_pairs = self._against_bank(unit, labels, slots, counted)
+            if not self.batch_weight:
+                return loss
+            return loss + self.batch_weight * self._within_batch(unit, labels, counted)[0]
 
-    def _against_bank(self, unit: Tensor, labels: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+    def _against_bank(
+        self, unit: Tensor, labels: Tensor, slots: Tensor, counted: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         losses, pairs = losses_against_bank(
             self.bank.ring,
             unit,
             labels,
             slots=slots,
+            counted=counted,
             temperature=self.temperature,
             margins=self._margins,
             workspace=self._workspace,
         )
         return _mean_above_zero(losses, pairs), pairs
 
-    def _within_batch(self, unit: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        losses, pairs = losses_within_batch(unit, labels, temperature=self.temperature, margins=self._margins)
+    def _within_batch(self, unit: Tensor, labels: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+        losses, pairs = losses_within_batch(
+            unit, labels, counted=counted, temperature=self.temperature, margins=self._margins
+        )
         return _mean_above_zero(losses, pairs), pairs
 
     @property
