@@ -2,12 +2,21 @@
 
 from typing import overload
 
+import torch
 from torch import Tensor
 
 
+def reading_is_free(device: torch.device) -> bool:
+    """Whether a value may be read in the middle of a step: on a CPU, unless the step is being compiled.
+
+    Every shortcut that looks at values asks here first, and has another way that does not.
+    """
+    return device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def all_known(mask: Tensor) -> bool:
-    """Whether all are True, as far as that can be told without waiting: on a CPU. Elsewhere masks do the same work."""
-    return mask.device.type == "cpu" and bool(mask.all())
+    """Whether all are True, as far as that can be told for free. Where it cannot, masks do the same work."""
+    return reading_is_free(mask.device) and bool(mask.all())
 
 
 @overload

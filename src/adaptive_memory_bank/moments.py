@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adaptive_memory_bank.masks import at_least_1
+from adaptive_memory_bank.masks import at_least_1, reading_is_free
 
 
 class Moments(NamedTuple):
@@ -112,7 +112,7 @@ def _in_classes(plain: Moments, rows: Tensor, labels: Tensor, kept: Tensor | Non
 
 def _classes(labels: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
     """The class of each row (N,), counted from 0, and the sizes of the classes, (C,) or more: some may be 0."""
-    if labels.device.type == "cpu" and kept is None:  # twice as fast, but a GPU would have to wait for its shape
+    if kept is None and reading_is_free(labels.device):  # twice as fast, but its shape depends on values
         _, index, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
         return index, sizes
     return _classes_by_sorting(labels, kept)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from adaptive_memory_bank.losses.walk import rows_per_block
+from adaptive_memory_bank.masks import reading_is_free
 from adaptive_memory_bank.ring import LazyRing
 
 TABLE_BITS = 15  # a table that fits the first cache
@@ -29,8 +30,8 @@ def _slots_sharing(labels: Tensor, stored: Tensor) -> Tensor:
 
 
 def _slots_to_look_at(labels: Tensor, stored: Tensor) -> Tensor:
-    """Slots that may share a label: on a CPU few; elsewhere all, for to know how many there are is to wait."""
-    if labels.device.type == "cpu":
+    """Slots that may share a label: few, or all of them where finding out how many would mean waiting."""
+    if reading_is_free(labels.device):
         return _slots_sharing(labels, stored)
     return torch.arange(len(stored), device=labels.device)
 
