@@ -43,7 +43,8 @@ class MemorySupConLoss(MemoryLoss):
     Attributes:
         last_pairs: ``(positive, negative)`` pairs kept against the bank in the last step, or within the batch before
             the start. Without any positive or any negative, or with one of each at most, the loss is 0 and teaches
-            nothing; `stats` counts such steps.
+            nothing; `stats` counts such steps. Reading it waits for the device.
+        last_pair_counts: The same as a tensor (2,), on the device of the queries: reading it later need not wait.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -76,12 +77,12 @@ class MemorySupConLoss(MemoryLoss):
         self.pos_margin, self.neg_margin, self.mine = pos_margin, neg_margin, mine
         self.batch_weight = float(batch_weight)
         self.start_after = check_start_after(start_after)
-        self._last_pairs = torch.zeros(2, dtype=torch.int64)  # positive and negative, on the device of the queries
+        self.last_pair_counts = torch.zeros(2, dtype=torch.int64)
 
     @property
     def last_pairs(self) -> Pairs:
-        """Pairs kept in the last step (see the class). Reading it waits for the device."""
-        return Pairs(*self._last_pairs.tolist())
+        """Pairs kept in the last step (see the class)."""
+        return Pairs(*self.last_pair_counts.tolist())
 
     def forward(self, queries: Tensor, labels: Tensor) -> Tensor:
         """Adapt, enqueue, compare.
@@ -118,9 +119,9 @@ class MemorySupConLoss(MemoryLoss):
         with torch.autocast(queries.device.type, enabled=False):
             unit = self._unit(queries)
             if self.steps.count < self.start_after:
-                loss, self._last_pairs = self._within_batch(unit, labels, counted)
+                loss, self.last_pair_counts = self._within_batch(unit, labels, counted)
                 return loss
-            loss, self._last_pairs = self._against_bank(unit, labels, slots, counted)
+            loss, self.last_pair_counts = self._against_bank(unit, labels, slots, counted)
             if not self.batch_weight:
                 return loss
             return loss + self.batch_weight * self._within_batch(unit, labels, counted)[0]
