@@ -125,8 +125,8 @@ class NaiveBank:
             return
         mean = bank.mean(0)
         std = bank.std(0, ddof=1) if len(bank) > 1 else np.zeros(self.dim)
-        least = EPSILON * (1 + np.abs(mean))
-        ratio = np.where((std > least) & (target[1] > least), target[1] / np.where(std > 0, std, 1), 1.0)
+        both = (std > EPSILON * np.abs(mean)) & (target[1] > EPSILON * np.abs(target[0])) & (target[1] > 0)
+        ratio = np.where(both, target[1] / np.where(std > 0, std, 1), 1.0)
         self.rows[self.held] = (bank - mean) * ratio + target[0]
 
     def enqueue(self, rows: torch.Tensor, labels: torch.Tensor | None = None) -> None:

@@ -8,7 +8,8 @@ from torch import Tensor
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.precision import KeepsPrecision
 
-EPSILON = 1e-6  # below this spread (relative to 1 + |mean|) a dimension has no scale to match
+EPSILON = 1e-6  # below this spread, relative to |mean|, a dimension has no scale to match: it may be rounding alone
+SMALLEST_STD = 1e-16  # below this one, squares of float32 are lost
 
 
 class AffineMap(KeepsPrecision):
@@ -46,6 +47,15 @@ class AffineMap(KeepsPrecision):
         self.shift.zero_()
         self.is_identity = True
 
+    def become_frame(self, mean: Tensor, std: Tensor) -> None:
+        """Become the map for which embeddings with these moments (dim,) are stored with mean 0 and spread 1.
+
+        There half precision rounds a row by a part of the spread, however far from 0 the embeddings are.
+        """
+        self.scale.copy_(torch.where(_has_spread(mean, std), std, 1.0))
+        self.shift.copy_(mean)
+        self.is_identity = False
+
     def to_embeddings(self, stored: Tensor, out: Tensor | None = None) -> Tensor:
         """Embeddings (n, dim) of stored rows (n, dim), written to ``out`` or to a fresh tensor."""
         if not self.is_identity:
@@ -67,8 +77,7 @@ class AffineMap(KeepsPrecision):
         from step to step, and nothing can run away. Dimensions without spread, in the rows or in the target, keep their
         scale. With ``where``, a boolean tensor of one, it stays what it was if that is False.
         """
-        least = EPSILON * (1 + self._to_embedding(mean).abs())
-        has_spread = (std * self.scale > least) & (target.std > least)
+        has_spread = _has_spread(self._to_embedding(mean), std * self.scale) & _has_spread(target.mean, target.std)
         if where is not None:
             has_spread &= where
         self.scale.copy_(torch.where(has_spread, target.std / std, self.scale))
@@ -86,3 +95,8 @@ class AffineMap(KeepsPrecision):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_extra_state` returned."""
         self.is_identity = bool(state["is_identity"])
+
+
+def _has_spread(mean: Tensor, std: Tensor) -> Tensor:
+    """Which dimensions (dim,) vary by more than rounding does."""
+    return std > (EPSILON * mean.abs()).clamp_(min=SMALLEST_STD)

@@ -1,6 +1,7 @@
 """A first-in-first-out ring of rows that is realigned as a whole without being touched."""
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ class LazyRing(KeepsPrecision):
     A stored row ``s`` stands for the embedding ``z = map(s)``. Realigning the ring changes the map, O(dim); a new row
     is stored as ``map^-1(z)``, so that one map serves all rows. Mean and M2 (sum of squared deviations) of the stored
     rows follow from the rows that leave and those that come, O(batch x dim). Once per lap the map is folded into the
-    rows and both are measured anew, so rounding has one lap to grow in and no more.
+    rows and both are measured anew, so rounding has one lap to grow in and no more. Rows in half precision that are
+    realigned at all are stored with mean 0 and spread 1: there rounding is a small part of the spread.
 
     A row that was refused leaves a gap: a slot like any other, but marked. Were it left out, the next slot would depend
     on values, and reading these makes a GPU wait. No moment counts a gap, and `positions` tells rows from slots.
@@ -170,6 +172,8 @@ class LazyRing(KeepsPrecision):
         """
         if self.count:
             self.map.match(self.stored_mean, self._stored_std(), target, where)
+        elif self._is_half:
+            self.map.become_frame(target.mean, target.std)
 
     def positions(self, slots: Tensor) -> Tensor:
         """Which rows, counted without gaps, the slots (n,) hold; -1 stays -1."""
@@ -191,23 +195,52 @@ class LazyRing(KeepsPrecision):
             yield self.read(block.start, block.stop)
 
     def fold(self) -> None:
-        """Write the map into the rows, which makes it the identity, and measure them exactly, block by block."""
-        self._look_for_gaps()
+        """Write the map into the rows, which makes it the identity (or a frame), and measure them, block by block."""
+        if self.may_have_gaps:  # once a lap, notice that there is none any more; where asking means waiting, don't ask
+            self.may_have_gaps = not all_known(~self.is_gap)
+        before = None if self.map.is_identity else copy.deepcopy(self.map)
+        if before is not None:
+            self._choose_frame()
+        mean, m2 = self._measure(lambda block: self._rewrite(block, before))
+        self.stored_mean.copy_(mean)
+        self.stored_m2.copy_(m2)
+
+    def _choose_frame(self) -> None:
+        """Rows are stored as they are; in half precision with mean 0 and spread 1."""
+        if self._is_half:
+            mean, m2 = self._measure(lambda block: self.read(block.start, block.stop))
+            self.map.become_frame(mean, (m2 / at_least_1(self.rows_held - 1)).sqrt())
+        else:
+            self.map.reset()
+
+    def _rewrite(self, block: slice, before: AffineMap | None) -> Tensor:
+        """Store rows that were read through another map (None: this one); returns them as stored: half rounds."""
+        if before is not None:
+            self.stored[block] = self._to_stored(before.to_embeddings(self.stored[block]))
+        return self.stored[block].to(self.compute_dtype)
+
+    def _measure(self, rows_of: Callable[[slice], Tensor]) -> tuple[Tensor, Tensor]:
+        """Mean and M2 of the rows that a function returns for blocks of slots, each block once."""
         total, squares = torch.zeros_like(self.stored_mean), torch.zeros_like(self.stored_m2)
-        center = self._center()
+        center: Tensor | None = None
         for block in self._block_slices():
-            rows = self.read(block.start, block.stop)
-            if not self.map.is_identity:
-                self.stored[block] = rows
-                rows = self.stored[block].to(self.compute_dtype)  # as stored: half precision rounds
+            rows = rows_of(block)
+            if center is None:  # any value near the mean keeps the squares small
+                center = Moments.of(*self._start_of(rows)).mean
             rows = self._without_gaps(rows - center, block)
             total += rows.sum(0)
             squares += rows.square_().sum(0)
         count = at_least_1(self.rows_held)
         step = total / count
-        self.stored_mean.copy_(center + step)
-        self.stored_m2.copy_(squares.sub_(step.square().mul_(count)).clamp_(min=0))
-        self.map.reset()
+        return step if center is None else center + step, squares.sub_(step.square().mul_(count)).clamp_(min=0)
+
+    def _start_of(self, rows: Tensor) -> tuple[Tensor, None, Tensor | None]:
+        """Some of the first rows, no labels, and which of them are no gaps."""
+        few = rows[:1024]
+        if not self.may_have_gaps:
+            return few, None, None
+        gaps = self.is_gap[: len(few)]
+        return _without(few.clone(), gaps), None, ~gaps
 
     def check_loadable(self, state_dict: dict[str, Any], prefix: str) -> None:
         """Refuse the state of a ring of another shape."""
@@ -218,11 +251,9 @@ class LazyRing(KeepsPrecision):
                 f"size {self.size} and dim {self.dim}; make the bank with the size and dim of the checkpoint."
             )
 
-    def _center(self) -> Tensor:
-        """A value near the mean of the realigned rows, (dim,): it keeps squares small."""
-        start = slice(0, min(1024, self.count))
-        rows = self._without_gaps(self.read(start.start, start.stop), start)
-        return rows.sum(0) / at_least_1(len(rows) - self.is_gap[start].sum() if self.may_have_gaps else len(rows))
+    @property
+    def _is_half(self) -> bool:
+        return self.dtype != self.compute_dtype
 
     def _stored_std(self) -> Tensor:
         return (self.stored_m2 / at_least_1(self.rows_held - 1)).sqrt()
@@ -263,11 +294,6 @@ class LazyRing(KeepsPrecision):
         if not self.may_have_gaps:
             return None
         return self.is_gap.new_zeros(count)[-self.size :] if kept is None else ~kept[-self.size :]
-
-    def _look_for_gaps(self) -> None:
-        """Once a lap, notice that there is no gap any more; where asking means waiting, nobody asks."""
-        if self.may_have_gaps:
-            self.may_have_gaps = not all_known(~self.is_gap)
 
     def _without_gaps(self, values: Tensor, slots: slice) -> Tensor:
         """Values (n, dim) of some slots, in place, with zeros for gaps."""
