@@ -16,6 +16,7 @@ HOUSE = Path(adaptive_memory_bank.__file__).parent
 LIBRARY = {
     "precision": "",
     "masks": "",
+    "graphs": "",
     "moments": "masks",
     "checks": "",
     "distributed": "",
@@ -24,9 +25,9 @@ LIBRARY = {
     "ring": "affine masks moments precision",
     "adapters": "moments precision",
     "batch": "distributed masks",
-    "bank": "adapters batch checks moments ring",
+    "bank": "adapters batch checks graphs moments ring",
     "diagnostics": "bank",
-    "losses": "bank checks masks ring",
+    "losses": "bank checks graphs masks ring",
     "integrations": "adapters bank batch checks distributed losses",
 }
 LAB = {

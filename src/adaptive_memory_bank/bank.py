@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from adaptive_memory_bank.adapters import Adapter, make_adapter
 from adaptive_memory_bank.batch import Batch, are_storable
 from adaptive_memory_bank.checks import check_labels, check_positive_integer, check_rows
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.ring import LazyRing
 
@@ -135,6 +136,7 @@ class AdaptiveMemoryBank(nn.Module):
         """Values (slots in use, ...) of those slots that hold a row. Waits for a GPU."""
         return values if self.ring.gaps is None else values[~self.ring.gaps]
 
+    @outside_graphs
     def update(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Adapt to a batch, then enqueue it.
 
@@ -148,11 +150,13 @@ class AdaptiveMemoryBank(nn.Module):
         self.adapt_to(batch)
         self.store(batch)
 
+    @outside_graphs
     def adapt(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Realign the bank to a batch, and store nothing. With labels, moments know about classes."""
         self._check_batch(rows, labels, ("rows", "labels"))
         self.adapt_to(self.take(rows, labels))
 
+    @outside_graphs
     def enqueue(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Store a batch, and realign nothing. A batch larger than the bank leaves its newest rows."""
         self.check(rows, labels)
@@ -264,6 +268,7 @@ class AdaptiveMemoryBank(nn.Module):
         self.adapter.release()
         return self.adapter
 
+    @outside_graphs
     def similarity(self, queries: Tensor) -> Tensor:
         """Cosine similarity of queries (B, dim) to the realigned rows: (B, n), differentiable in the queries.
 

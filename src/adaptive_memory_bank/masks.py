@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 def reading_is_free(device: torch.device) -> bool:
-    """Whether a value may be read in the middle of a step: on a CPU, unless the step is being compiled.
+    """Whether a value may be read in the middle of a step: on a CPU.
 
     Every shortcut that looks at values asks here first, and has another way that does not.
     """
-    return device.type == "cpu" and not torch.compiler.is_compiling()
+    return device.type == "cpu"
 
 
 def all_known(mask: Tensor) -> bool:

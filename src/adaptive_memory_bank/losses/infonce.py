@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.losses.base import MemoryLoss
 from adaptive_memory_bank.losses.related import RelatedRows
 from adaptive_memory_bank.losses.soft_sum import SoftSum, wants_gradient, with_gradient
@@ -49,6 +50,7 @@ class MemoryInfoNCELoss(MemoryLoss):
     def __init__(self, bank: AdaptiveMemoryBank, temperature: float = 0.1) -> None:
         super().__init__(bank, temperature, "The bank holds no rows of other images: make it larger, or check the ids.")
 
+    @outside_graphs
     def forward(self, queries: Tensor, keys: Tensor, ids: Tensor | None = None) -> Tensor:
         """Adapt, compare, enqueue.
 

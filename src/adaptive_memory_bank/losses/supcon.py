@@ -7,6 +7,7 @@ from torch import Tensor
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.checks import check_start_after, is_number
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.losses.base import MemoryLoss
 from adaptive_memory_bank.losses.pairs import ALL_PAIRS, Margins, Pairs
 from adaptive_memory_bank.losses.supcon_sums import losses_against_bank, losses_within_batch
@@ -84,6 +85,7 @@ class MemorySupConLoss(MemoryLoss):
         """Pairs kept in the last step (see the class)."""
         return Pairs(*self.last_pair_counts.tolist())
 
+    @outside_graphs
     def forward(self, queries: Tensor, labels: Tensor) -> Tensor:
         """Adapt, enqueue, compare.
 
