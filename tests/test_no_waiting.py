@@ -35,6 +35,8 @@ class CountReads(TorchDispatchMode):
 
 @pytest.fixture
 def pretended_gpu():
+    if not hasattr(torch.compiler, "set_stance"):
+        pytest.skip("before torch 2.6 a pretended GPU asks for a true one")
     with FakeTensorMode(), torch.device("cuda"):
         yield
 
