@@ -11,6 +11,12 @@ from adaptive_memory_bank.precision import KeepsPrecision
 EPSILON = 1e-6  # below this spread (relative to 1 + |mean|) a dimension has no scale to match
 
 
+def have_spread(mean: Tensor, std: Tensor, target_std: Tensor) -> Tensor:
+    """Which dimensions (dim,) of embeddings with this mean and std have a scale that can be matched to the target's."""
+    least = EPSILON * (1 + mean.abs())
+    return (std > least) & (target_std > least)
+
+
 class AffineMap(KeepsPrecision):
     """Maps a stored row ``s`` to the embedding ``z = scale * s + shift`` that it stands for.
 
@@ -19,7 +25,7 @@ class AffineMap(KeepsPrecision):
     Example:
         >>> rows = torch.tensor([[0.0], [2.0]])
         >>> to_fresh = AffineMap(1, torch.float32)
-        >>> to_fresh.match(rows.mean(0), rows.std(0), target=Moments.of(10 + 3 * rows))
+        >>> mean, std = to_fresh.match(rows.mean(0), rows.std(0), target=Moments.of(10 + 3 * rows))
         >>> to_fresh.to_embeddings(rows).flatten().tolist()
         [10.0, 16.0]
         >>> to_fresh.to_stored(torch.tensor([[13.0]])).item()
@@ -60,18 +66,21 @@ class AffineMap(KeepsPrecision):
         """Moments of the embeddings, from those of the stored rows."""
         return Moments.plain(self._to_embedding(mean), std * self.scale, count)
 
-    def match(self, mean: Tensor, std: Tensor, target: Moments) -> None:
+    def match(self, mean: Tensor, std: Tensor, target: Moments) -> tuple[Tensor, Tensor]:
         """Become the map from stored rows, of this mean and std (dim,), to embeddings with the moments ``target``.
 
         ``z = (s - E[S]) * sigma / s[S] + mu`` (ICCV 2023, eq. 3) follows from both moments alone; nothing is composed
         from step to step, and nothing can run away. Dimensions without spread, in the rows or in the target, keep their
         scale.
+
+        Returns:
+            Mean and std of the embeddings before, (dim,) each.
         """
-        least = EPSILON * (1 + self._to_embedding(mean).abs())
-        has_spread = (std * self.scale > least) & (target.std > least)
-        self.scale.copy_(torch.where(has_spread, target.std / std, self.scale))
+        before = self._to_embedding(mean), std * self.scale
+        self.scale.copy_(torch.where(have_spread(*before, target.std), target.std / std, self.scale))
         torch.addcmul(target.mean.to(self.shift), mean, self.scale, value=-1, out=self.shift)
         self.is_identity = False
+        return before
 
     def _to_embedding(self, stored: Tensor) -> Tensor:
         return torch.addcmul(self.shift, stored, self.scale)

@@ -1,20 +1,19 @@
 """The memory bank that stays fresh."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from adaptive_memory_bank.adapters import Adapter, make_adapter
 from adaptive_memory_bank.batch import Batch, are_storable
 from adaptive_memory_bank.checks import check_labels, check_positive_integer, check_rows
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.ring import LazyRing
+from adaptive_memory_bank.stateful import StatefulBank
+from adaptive_memory_bank.stats import BankStats
 
 
-class AdaptiveMemoryBank(nn.Module):
+class AdaptiveMemoryBank(StatefulBank):
     """Keeps the embeddings of past batches and realigns them to the encoder as it moves.
 
     An adapter filters the moments of each batch, E[B] and s[B]; the bank maps its rows R, dimension by dimension, to
@@ -22,8 +21,7 @@ class AdaptiveMemoryBank(nn.Module):
     applied when they are read, so a step costs O(batch), whatever the size of the bank. Nothing here has a gradient
     except `similarity`, in its queries.
 
-    The state is in ``state_dict()``, but hidden from ``buffers()``: DistributedDataParallel would copy the rows of rank
-    0 over those of all others, at every step.
+    The state is in ``state_dict()``, but hidden from ``buffers()`` (see `StatefulBank`).
 
     Reference: Ajanthan et al., "Adaptive Cross Batch Normalization for Metric Learning", ICCV 2023.
 
@@ -68,6 +66,7 @@ class AdaptiveMemoryBank(nn.Module):
         self.rejected_rows = 0  # rows with NaN or infinity that were offered and refused
         self.last_slots = torch.empty(0, dtype=torch.int64)  # of this rank's rows in the last enqueue; -1: not stored
         self.ring = LazyRing(size, dim, dtype)
+        self._stats = BankStats()
         self.adapter = adapter
         self._reset_adapter()
 
@@ -181,9 +180,10 @@ class AdaptiveMemoryBank(nn.Module):
         """Realign the bank to a batch that was taken."""
         if len(batch.rows) < 2:  # no spread to learn from
             return
-        target = self.adapter.observe(Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None))
-        if target is not None:
-            self.ring.realign(target)
+        moments = Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None)
+        target = self.adapter.observe(moments)
+        before = None if target is None else self.ring.realign(target)
+        self._stats.adapted(moments, target, before)
 
     @torch.no_grad()
     def store(self, batch: Batch) -> None:
@@ -192,6 +192,8 @@ class AdaptiveMemoryBank(nn.Module):
         slots = self.ring.next_slots(len(batch.rows))
         self.last_slots = torch.cat([slots, slots.new_tensor([-1])])[batch.own]  # -1 finds the -1 at the end
         self.ring.write(batch.rows, batch.labels)
+        if self._stats.enqueued(len(batch.rows), size=self.size):
+            self._stats.warn_of(self.rejected_rows)
 
     @torch.no_grad()
     def replace(self, rows: Tensor) -> None:
@@ -213,6 +215,7 @@ class AdaptiveMemoryBank(nn.Module):
             self.rejected_rows += int((~storable).sum())
             rows = torch.where(storable[:, None], rows, self.embeddings)
         self.ring.replace(rows)
+        self._stats.ages.renew(len(rows))
 
     @torch.no_grad()
     def restore(self, rows: Tensor, labels: Tensor | None, *, cursor: int) -> None:
@@ -227,11 +230,19 @@ class AdaptiveMemoryBank(nn.Module):
         if not ((len(rows) == self.size and 0 <= cursor < self.size) or len(rows) == cursor < self.size):
             raise ValueError(f"`cursor` must be the first free slot, or any slot of a full bank, got {cursor!r}.")
         self.ring.restore(rows.to(self.compute_dtype), labels, cursor)
+        self._stats.ages.renew(len(rows))
 
-    def release_adapter(self) -> Adapter:
-        """Give up the adapter, for another bank that takes the place of this one."""
-        self.adapter.release()
-        return self.adapter
+    def stats(self) -> dict[str, float]:
+        """What the bank does, as plain numbers for any logger; waits for the device.
+
+        ``fill``: share of slots that hold a row. ``age``: mean age of the rows, in updates. ``gain_mean`` and
+        ``gain_std``: share of the last batch's news that the adapter believed; 0 for identity, 1 for XBN. ``shift``:
+        how far the last realignment moved the mean of the rows, root mean square over dimensions, in units of their
+        std. ``stretch``: root mean square of the logarithm of the change of scale. ``rejected_rows``: NaN or infinite.
+        """
+        rejected = float(self.rejected_rows)
+        self._stats.warn_of(rejected)
+        return {"fill": len(self) / self.size, **self._stats.tell(), "rejected_rows": rejected}
 
     def similarity(self, queries: Tensor) -> Tensor:
         """Cosine similarity of queries (B, dim) to the realigned rows: (B, n), differentiable in the queries.
@@ -251,33 +262,8 @@ class AdaptiveMemoryBank(nn.Module):
         """Empty the bank and its filter: as new."""
         self.ring.reset()
         self.rejected_rows = 0
+        self._stats = BankStats()
         self._reset_adapter()
-
-    def _reset_adapter(self) -> None:
-        self.adapter.reset(self.dim)
-        self.adapter.to(device=self.device, dtype=self.compute_dtype)
-
-    def named_modules(
-        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, nn.Module]]:
-        """Yield the bank alone: its parts stay out of ``buffers()``, and so out of DDP's reach (see the class)."""
-        memo = set() if memo is None else memo
-        if self not in memo or not remove_duplicate:
-            memo.add(self)
-            yield prefix, self
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """Non-tensor state."""
-        return {"rejected_rows": self.rejected_rows}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore what `get_extra_state` returned."""
-        self.rejected_rows = int(state["rejected_rows"])
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Refuse a bank of another shape before anything is overwritten."""
-        self.ring.check_loadable(state_dict, f"{prefix}ring.")
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __len__(self) -> int:
         return self.ring.count

@@ -134,10 +134,13 @@ class LazyRing(KeepsPrecision):
         slots[: max(count - self.size, 0)] = -1
         return slots
 
-    def realign(self, target: Moments) -> None:
-        """Give the rows the moments ``target``: ``z <- (z - E[R]) * sigma / s[R] + mu`` (ICCV 2023, eq. 3)."""
-        if self.count:
-            self.map.match(self.stored_mean, self._stored_std(), target)
+    def realign(self, target: Moments) -> tuple[Tensor, Tensor] | None:
+        """Give the rows the moments ``target``: ``z <- (z - E[R]) * sigma / s[R] + mu`` (ICCV 2023, eq. 3).
+
+        Returns:
+            ``E[R]`` and ``s[R]`` before, (dim,) each; None without rows.
+        """
+        return self.map.match(self.stored_mean, self._stored_std(), target) if self.count else None
 
     def read(self, start: int = 0, stop: int | None = None, out: Tensor | None = None) -> Tensor:
         """Realigned rows of the filled slots from ``start`` to ``stop``, in ``out`` or in a fresh tensor."""
