@@ -1,26 +1,18 @@
-"""lightly's memory bank, adaptive: the queue of MoCo, CO2 and NNCLR."""
+"""lightly's memory banks with an adapter."""
 
-import copy
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from lightly.models.modules.memory_bank import MemoryBankModule as LightlyBank
 from lightly.models.modules.nn_memory_bank import NNMemoryBankModule as LightlyNNBank
 from lightly.utils import dist
 from torch import Tensor, nn
 
-from adaptive_memory_bank.adapters import Adapter, Identity, make_adapter
-from adaptive_memory_bank.bank import AdaptiveMemoryBank
-from adaptive_memory_bank.batch import Batch
+from adaptive_memory_bank.adapters import Adapter
 from adaptive_memory_bank.distributed import gather_batch
-
-__all__ = ["MemoryBankModule", "NNMemoryBankModule", "swap_memory_bank"]
-
-M = TypeVar("M", bound=nn.Module)
+from adaptive_memory_bank.integrations.lightly.queue import Queue
 
 
 class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typed
@@ -41,13 +33,14 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
 
     Example:
         >>> bank = MemoryBankModule(size=(8, 4), adapter="xbn")
-        >>> keys = F.normalize(torch.randn(3, 4), dim=1)
+        >>> keys = torch.nn.functional.normalize(torch.randn(3, 4), dim=1)
         >>> output, negatives = bank(keys, update=True)
         >>> negatives.shape, len(bank.memory)
         (torch.Size([4, 8]), 3)
     """
 
-    _unit_length = True
+    unit_length = True  # of the rows that it hands out
+    not_fused = ""  # why the loss on this bank is not, as far as `swap_memory_bank` knows
 
     def __init__(
         self,
@@ -62,12 +55,12 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
         self.size: tuple[int, ...] = original.size
         self.gather_distributed = gather_distributed
         self.feature_dim_first = feature_dim_first
-        self.memory = None if self.size[0] == 0 else _Queue(original.bank, adapter)
+        self.memory = None if self.size[0] == 0 else Queue(original.bank, adapter)
 
     @property
     def bank(self) -> Tensor:
         """All rows as handed out, (rows, dim): a fresh tensor."""
-        return torch.empty(self.size) if self.memory is None else self.memory.snapshot(self._unit_length)
+        return torch.empty(self.size) if self.memory is None else self.memory.snapshot(self.unit_length)
 
     @property
     def bank_ptr(self) -> Tensor:
@@ -89,20 +82,31 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
         """
         if self.memory is None:
             return output, None
-        if self.memory.filler.rows.device != output.device:  # criteria are seldom moved by hand
-            self.memory.to(output.device)
-        negatives = (self._update(output.detach()) if update else self.bank).to(output.dtype)
-        return output, negatives.T if self.feature_dim_first else negatives
+        rows = self.read(output, lambda memory: memory.snapshot(self.unit_length), update=update).to(output.dtype)
+        return output, rows.T if self.feature_dim_first else rows
 
-    def _update(self, rows: Tensor) -> Tensor:
-        """Adapt and enqueue; returns the rows of the bank in between."""
+    def read(self, output: Tensor, use: Callable[[Queue], Tensor], *, update: bool) -> Tensor:
+        """Read the memory in whatever way: adapted to ``output``, and before it is enqueued, if ``update``.
+
+        Args:
+            output: Shape (B, dim).
+            use: What to do with the memory.
+            update: Whether to adapt and enqueue.
+
+        Returns:
+            What ``use`` returned.
+        """
         assert self.memory is not None
-        self.memory.check(rows)
-        batch = self.memory.take(self._gather(rows))
+        if self.memory.device != output.device:  # criteria are seldom moved by hand
+            self.memory.to(output.device)
+        if not update:
+            return use(self.memory)
+        self.memory.check(output)
+        batch = self.memory.take(self._gather(output.detach()))
         self.memory.adapt_to(batch)
-        snapshot = self.bank
+        used = use(self.memory)
         self.memory.store(batch)
-        return snapshot
+        return used
 
     def _gather(self, rows: Tensor) -> Tensor:
         assert self.memory is not None
@@ -123,6 +127,10 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
             state_dict.update(self.memory.state_dict(prefix=own))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
+    def extra_repr(self) -> str:
+        """Show the size, and why the loss on it is not fused."""
+        return f"size={self.size}" + (f", not fused: {self.not_fused}" if self.not_fused else "")
+
 
 class NNMemoryBankModule(LightlyNNBank, MemoryBankModule):  # type: ignore[misc]
     """lightly's `NNMemoryBankModule` with an adapter: returns the nearest realigned row.
@@ -139,129 +147,7 @@ class NNMemoryBankModule(LightlyNNBank, MemoryBankModule):  # type: ignore[misc]
         torch.Size([3, 4])
     """
 
-    _unit_length = False
+    unit_length = False
 
     def __init__(self, size: int | Sequence[int], adapter: Adapter | str = "auto") -> None:
         MemoryBankModule.__init__(self, size, adapter)
-
-
-def swap_memory_bank(module: M, adapter: Adapter | str | Callable[[], Adapter] = "auto") -> M:
-    """Make every lightly memory bank inside a module adaptive, in place.
-
-    Sizes, settings and the rows there are stay; those rows leave first, and until then no moment counts them.
-
-    Args:
-        module: A bank, a criterion with one, a model with several: any module.
-        adapter: A name, an `Adapter` (each bank gets a copy), or a callable that makes one per bank.
-
-    Returns:
-        The same module.
-
-    Example:
-        >>> from lightly.loss import NTXentLoss
-        >>> criterion = swap_memory_bank(NTXentLoss(memory_bank_size=(64, 8)), "xbn")
-        >>> criterion(torch.randn(4, 8, requires_grad=True), torch.randn(4, 8)).shape, len(criterion.memory_bank.memory)
-        (torch.Size([]), 4)
-    """
-    banks = [part for part in module.modules() if isinstance(part, LightlyBank)]
-    plain: list[Any] = [bank for bank in banks if not isinstance(bank, MemoryBankModule) and bank.size[0] > 0]
-    if not plain:
-        disabled = sum(bank.size[0] == 0 for bank in banks)
-        raise ValueError(
-            f"`module` must contain a lightly memory bank, but {type(module).__name__} has none to swap ({disabled} of "
-            f"size 0, {len(banks) - disabled} adaptive already); pass a size such as memory_bank_size=(4096, 128)."
-        )
-    parts = [(bank, _adaptive(bank.__class__), _own_adapter(adapter)) for bank in plain]
-    for bank, kind, own in parts:  # all checks are done: no failure leaves a module half swapped
-        _swap(bank, kind, own)
-    return module
-
-
-def _own_adapter(adapter: Adapter | str | Callable[[], Adapter]) -> Adapter:
-    if isinstance(adapter, Adapter):
-        adapter = copy.deepcopy(adapter)
-        adapter.release()
-        return adapter
-    return make_adapter(adapter if isinstance(adapter, str) or not callable(adapter) else adapter())
-
-
-def _swap(bank: LightlyBank, kind: Any, adapter: Adapter) -> None:
-    """Change the class of a bank, so that every reference to it becomes one to the adaptive bank."""
-    # The oldest row moves to slot 0, which is replaced first; a fresh bank has it there.
-    filler = bank.bank.detach().roll(-int(bank.bank_ptr), dims=0)
-    del bank.bank, bank.bank_ptr
-    bank.__class__ = kind
-    bank.memory = _Queue(filler, adapter).to(filler.device)
-
-
-@cache
-def _adaptive(kind: Any) -> Any:
-    """Return the adaptive twin of a class of banks."""
-    if kind in (LightlyBank, LightlyNNBank):
-        return MemoryBankModule if kind is LightlyBank else NNMemoryBankModule
-    for name in ("_dequeue_and_enqueue", "_init_memory_bank"):
-        if getattr(kind, name) is not getattr(LightlyBank, name):
-            raise TypeError(f"{kind.__name__} has its own `{name}`, which an adaptive bank would never call.")
-    nearest = issubclass(kind, LightlyNNBank)
-    return type(kind.__name__, (_Swapped, kind, NNMemoryBankModule if nearest else MemoryBankModule), {"kind": kind})
-
-
-class _Swapped:
-    """Lets instances of classes made at run time be pickled, by way of the class they were made from."""
-
-    kind: Any
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self.kind,), self.__dict__
-
-
-def _unpickled(kind: Any) -> Any:
-    made = _adaptive(kind)
-    return made.__new__(made)
-
-
-class _Queue(AdaptiveMemoryBank):
-    """A bank whose unfilled slots hold random unit vectors."""
-
-    def __init__(self, filler: Tensor, adapter: Adapter | str) -> None:
-        size, dim = filler.shape
-        super().__init__(size, dim, adapter, dtype=filler.dtype)
-        self.filler = _Filler(filler)
-
-    def snapshot(self, unit_length: bool) -> Tensor:
-        """All slots, (size, dim), the filled ones realigned."""
-        rows = self.embeddings
-        if unit_length and not isinstance(self.adapter, Identity):
-            rows = F.normalize(rows, dim=1)
-        if not self.is_full:
-            rows = torch.cat([rows, self.filler.rows[len(self) :].to(rows.dtype)])
-        return rows.to(self.dtype)
-
-    def store(self, batch: Batch) -> None:
-        """Enqueue a batch; a full bank needs no random rows any more."""
-        super().store(batch)
-        if self.is_full:
-            self.filler.rows = self.filler.rows[:0].clone()
-
-    def reset(self) -> None:
-        """Empty the bank; random rows take the place of those it had."""
-        super().reset()
-        if not len(self.filler.rows):
-            random = torch.randn(self.size, self.dim, dtype=self.dtype, device=self.device)
-            self.filler.rows = F.normalize(random, dim=1)
-
-
-class _Filler(nn.Module):
-    """Random rows for the slots that are not filled yet; none once all are."""
-
-    rows: Tensor  # (size, dim) or (0, dim)
-
-    def __init__(self, rows: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("rows", rows)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(f"{prefix}rows")
-        if saved is not None and saved.shape != self.rows.shape:
-            self.rows = self.rows.new_empty(saved.shape)
-        super()._load_from_state_dict(state_dict, prefix, *args)
