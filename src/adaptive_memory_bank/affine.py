@@ -12,6 +12,11 @@ EPSILON = 1e-6  # below this spread, relative to |mean|, a dimension has no scal
 SMALLEST_STD = 1e-16  # below this one, squares of float32 are lost
 
 
+def have_spread(mean: Tensor, std: Tensor) -> Tensor:
+    """Which dimensions (dim,) of embeddings with this mean and std vary by more than rounding does."""
+    return std > (EPSILON * mean.abs()).clamp_(min=SMALLEST_STD)
+
+
 class AffineMap(KeepsPrecision):
     """Maps a stored row ``s`` to the embedding ``z = scale * s + shift`` that it stands for.
 
@@ -20,7 +25,7 @@ class AffineMap(KeepsPrecision):
     Example:
         >>> rows = torch.tensor([[0.0], [2.0]])
         >>> to_fresh = AffineMap(1, torch.float32)
-        >>> to_fresh.match(rows.mean(0), rows.std(0), target=Moments.of(10 + 3 * rows))
+        >>> mean, std = to_fresh.match(rows.mean(0), rows.std(0), target=Moments.of(10 + 3 * rows))
         >>> to_fresh.to_embeddings(rows).flatten().tolist()
         [10.0, 16.0]
         >>> to_fresh.to_stored(torch.tensor([[13.0]])).item()
@@ -52,7 +57,7 @@ class AffineMap(KeepsPrecision):
 
         There half precision rounds a row by a part of the spread, however far from 0 the embeddings are.
         """
-        self.scale.copy_(torch.where(_has_spread(mean, std), std, 1.0))
+        self.scale.copy_(torch.where(have_spread(mean, std), std, 1.0))
         self.shift.copy_(mean)
         self.is_identity = False
 
@@ -70,20 +75,25 @@ class AffineMap(KeepsPrecision):
         """Moments of the embeddings, from those of the stored rows."""
         return Moments.plain(self._to_embedding(mean), std * self.scale, count)
 
-    def match(self, mean: Tensor, std: Tensor, target: Moments, where: Tensor | None = None) -> None:
+    def match(self, mean: Tensor, std: Tensor, target: Moments, where: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Become the map from stored rows, of this mean and std (dim,), to embeddings with the moments ``target``.
 
         ``z = (s - E[S]) * sigma / s[S] + mu`` (ICCV 2023, eq. 3) follows from both moments alone; nothing is composed
         from step to step, and nothing can run away. Dimensions without spread, in the rows or in the target, keep their
         scale. With ``where``, a boolean tensor of one, it stays what it was if that is False.
+
+        Returns:
+            Mean and std of the embeddings before, (dim,) each.
         """
-        has_spread = _has_spread(self._to_embedding(mean), std * self.scale) & _has_spread(target.mean, target.std)
+        before = self._to_embedding(mean), std * self.scale
+        scaled = have_spread(*before) & have_spread(target.mean, target.std)
         if where is not None:
-            has_spread &= where
-        self.scale.copy_(torch.where(has_spread, target.std / std, self.scale))
+            scaled &= where
+        self.scale.copy_(torch.where(scaled, target.std / std, self.scale))
         shift = torch.addcmul(target.mean.to(self.shift), mean, self.scale, value=-1)
         self.shift.copy_(shift if where is None else torch.where(where, shift, self.shift))
         self.is_identity = False
+        return before
 
     def _to_embedding(self, stored: Tensor) -> Tensor:
         return torch.addcmul(self.shift, stored, self.scale)
@@ -95,8 +105,3 @@ class AffineMap(KeepsPrecision):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_extra_state` returned."""
         self.is_identity = bool(state["is_identity"])
-
-
-def _has_spread(mean: Tensor, std: Tensor) -> Tensor:
-    """Which dimensions (dim,) vary by more than rounding does."""
-    return std > (EPSILON * mean.abs()).clamp_(min=SMALLEST_STD)

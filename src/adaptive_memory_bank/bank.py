@@ -1,11 +1,8 @@
 """The memory bank that stays fresh."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from adaptive_memory_bank.adapters import Adapter, make_adapter
 from adaptive_memory_bank.batch import Batch, are_storable
@@ -13,9 +10,11 @@ from adaptive_memory_bank.checks import check_labels, check_positive_integer, ch
 from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.ring import LazyRing
+from adaptive_memory_bank.stateful import StatefulBank
+from adaptive_memory_bank.stats import BankStats
 
 
-class AdaptiveMemoryBank(nn.Module):
+class AdaptiveMemoryBank(StatefulBank):
     """Keeps the embeddings of past batches and realigns them to the encoder as it moves.
 
     An adapter filters the moments of each batch, E[B] and s[B]; the bank maps its rows R, dimension by dimension, to
@@ -23,8 +22,7 @@ class AdaptiveMemoryBank(nn.Module):
     applied when they are read, so a step costs O(batch), whatever the size of the bank. Nothing here has a gradient
     except `similarity`, in its queries.
 
-    The state is in ``state_dict()``, but hidden from ``buffers()``: DistributedDataParallel would copy the rows of rank
-    0 over those of all others, at every step.
+    The state is in ``state_dict()``, but hidden from ``buffers()`` (see `StatefulBank`).
 
     Reference: Ajanthan et al., "Adaptive Cross Batch Normalization for Metric Learning", ICCV 2023.
 
@@ -69,6 +67,7 @@ class AdaptiveMemoryBank(nn.Module):
         self._rejected = torch.zeros((), dtype=torch.int64)
         self.last_slots = torch.empty(0, dtype=torch.int64)  # of this rank's rows in the last enqueue; -1: not stored
         self.ring = LazyRing(size, dim, dtype)
+        self._stats = BankStats()
         self.adapter = adapter
         self._reset_adapter()
 
@@ -86,6 +85,11 @@ class AdaptiveMemoryBank(nn.Module):
     def is_full(self) -> bool:
         """Whether the next row pushes the oldest out."""
         return self.ring.is_full
+
+    @property
+    def slots_in_use(self) -> int:
+        """Slots that were written to, those of refused rows included: `len` without waiting for the device."""
+        return self.ring.count
 
     @property
     def cursor(self) -> int:
@@ -205,17 +209,17 @@ class AdaptiveMemoryBank(nn.Module):
             self._adapt_where(moments.count > 1, moments)
             return
         target = self.adapter.observe(moments)
-        if target is not None:
-            self.ring.realign(target)
+        before = None if target is None else self.ring.realign(target)
+        self._stats.adapted(moments, target, before)
 
     def _adapt_where(self, enough: Tensor, moments: Moments) -> None:
         """Adapt if ``enough``, a boolean tensor of one, is True: without reading it."""
-        before = {name: buffer.clone() for name, buffer in self.adapter.named_buffers()}
+        earlier = {name: buffer.clone() for name, buffer in self.adapter.named_buffers()}
         target = self.adapter.observe(moments)
         for name, buffer in self.adapter.named_buffers():
-            buffer.copy_(torch.where(enough, buffer, before[name]))
-        if target is not None:
-            self.ring.realign(target, where=enough)
+            buffer.copy_(torch.where(enough, buffer, earlier[name]))
+        before = None if target is None else self.ring.realign(target, where=enough)
+        self._stats.adapted(moments, target, before, where=enough)
 
     @torch.no_grad()
     def store(self, batch: Batch) -> None:
@@ -226,6 +230,8 @@ class AdaptiveMemoryBank(nn.Module):
             self._rejected = self._rejected.to(slots.device) + (~batch.kept).sum()
         self.last_slots = slots[batch.own]
         self.ring.write(batch.rows, batch.labels, batch.kept)
+        if self._stats.enqueued(len(batch.rows), size=self.size):
+            self._stats.warn_of(self.rejected_rows)
 
     @torch.no_grad()
     def replace(self, rows: Tensor) -> None:
@@ -248,6 +254,7 @@ class AdaptiveMemoryBank(nn.Module):
         if self.ring.gaps is not None:
             rows = torch.zeros_like(self.ring.read()).index_put_((~self.ring.gaps,), rows)
         self.ring.replace(rows)
+        self._stats.ages.renew(len(rows))
 
     @torch.no_grad()
     def restore(self, rows: Tensor, labels: Tensor | None, *, cursor: int) -> None:
@@ -262,11 +269,27 @@ class AdaptiveMemoryBank(nn.Module):
         if not ((len(rows) == self.size and 0 <= cursor < self.size) or len(rows) == cursor < self.size):
             raise ValueError(f"`cursor` must be the first free slot, or any slot of a full bank, got {cursor!r}.")
         self.ring.restore(rows.to(self.compute_dtype), labels, cursor)
+        self._stats.ages.renew(len(rows))
 
-    def release_adapter(self) -> Adapter:
-        """Give up the adapter, for another bank that takes the place of this one."""
-        self.adapter.release()
-        return self.adapter
+    def stats(self) -> dict[str, float]:
+        """What the bank does, as plain numbers for any logger; waits for the device.
+
+        ``fill``: share of slots that hold a row. ``age``: mean age of the rows, in updates. ``gain_mean`` and
+        ``gain_std``: share of the last batch's news that the adapter believed; 0 for identity, 1 for XBN. ``shift``:
+        how far the last realignment moved the mean of the rows, root mean square over dimensions, in units of their
+        std. ``stretch``: root mean square of the logarithm of the change of scale. ``rejected_rows``: NaN or infinite.
+        """
+        rejected = float(self.rejected_rows)
+        self._stats.warn_of(rejected)
+        return {"fill": len(self) / self.size, **self._stats.tell(), "rejected_rows": rejected}
+
+    def by_slot(self) -> Tensor:
+        """Realigned rows of all slots in use, as a fresh tensor (slots, dim); the row before it where one was refused."""
+        rows = self.ring.read()
+        if self.ring.gaps is None or not len(rows):
+            return rows
+        before = torch.arange(len(rows), device=rows.device).masked_fill(self.ring.gaps, -1).cummax(0).values
+        return rows[torch.where(before < 0, before[-1], before)]
 
     @outside_graphs
     def similarity(self, queries: Tensor) -> Tensor:
@@ -290,33 +313,8 @@ class AdaptiveMemoryBank(nn.Module):
         """Empty the bank and its filter: as new."""
         self.ring.reset()
         self._rejected = torch.zeros((), dtype=torch.int64)
+        self._stats = BankStats()
         self._reset_adapter()
-
-    def _reset_adapter(self) -> None:
-        self.adapter.reset(self.dim)
-        self.adapter.to(device=self.device, dtype=self.compute_dtype)
-
-    def named_modules(
-        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, nn.Module]]:
-        """Yield the bank alone: its parts stay out of ``buffers()``, and so out of DDP's reach (see the class)."""
-        memo = set() if memo is None else memo
-        if self not in memo or not remove_duplicate:
-            memo.add(self)
-            yield prefix, self
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """Non-tensor state."""
-        return {"rejected_rows": self.rejected_rows}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore what `get_extra_state` returned."""
-        self._rejected = torch.tensor(int(state["rejected_rows"]))
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Refuse a bank of another shape before anything is overwritten."""
-        self.ring.check_loadable(state_dict, f"{prefix}ring.")
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __len__(self) -> int:
         return int(self.ring.rows_held)

@@ -163,17 +163,21 @@ class LazyRing(KeepsPrecision):
         slots[: max(count - self.size, 0)] = -1
         return slots
 
-    def realign(self, target: Moments, where: Tensor | None = None) -> None:
+    def realign(self, target: Moments, where: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
         """Give the rows the moments ``target``: ``z <- (z - E[R]) * sigma / s[R] + mu`` (ICCV 2023, eq. 3).
 
         Args:
             target: Whose ``mean`` and ``std`` count.
             where: Shape (), boolean: False leaves the rows alone. None is True.
+
+        Returns:
+            ``E[R]`` and ``s[R]`` before, (dim,) each; None without rows.
         """
         if self.count:
-            self.map.match(self.stored_mean, self._stored_std(), target, where)
-        elif self._is_half:
+            return self.map.match(self.stored_mean, self._stored_std(), target, where)
+        if self._is_half:
             self.map.become_frame(target.mean, target.std)
+        return None
 
     def positions(self, slots: Tensor) -> Tensor:
         """Which rows, counted without gaps, the slots (n,) hold; -1 stays -1."""

@@ -71,8 +71,10 @@ class TrainingLog(Callback):
         metrics = {name: float(total) / steps for name, total in self.window.items()} if steps else {}
         self.window = {}
         metrics["train/lr"] = module.learning_rate(trainer.current_epoch)
-        metrics["bank/size"] = float(len(module.bank)) if module.bank is not None else 0.0
-        return metrics
+        bank = module.bank
+        metrics["bank/size"] = 0.0 if bank is None else float(len(bank))
+        told = {} if bank is None else bank.stats()
+        return {**metrics, **{f"bank/{name}": value for name, value in told.items()}}
 
     @property
     def seconds_per_step(self) -> float | None:
