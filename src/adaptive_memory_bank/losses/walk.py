@@ -81,3 +81,20 @@ def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Bloc
             yield Block(rows, factors, torch.mm(rows, queries.T, out=logits).mul_(factors))
         else:
             yield Block(rows, None, torch.mm(rows.mul_(factors), queries.T, out=logits))
+
+
+def rows_above(block: Block, above: float | Tensor) -> Block:
+    """The rows of a block with a logit above a bound, a number or (B,), where these are few; else all of them.
+
+    The others add nothing to a sum over larger logits: once a miner has little to keep, most of the work can be left
+    out. A GPU would have to wait for their number, and takes all rows.
+    """
+    if block.logits.device.type != "cpu":
+        return block
+    excess = block.logits - above if isinstance(above, Tensor) else block.logits
+    none_above = excess.amax(1) <= (0 if isinstance(above, Tensor) else above)  # not so where one is NaN
+    rows = none_above.logical_not_().nonzero()[:, 0]
+    if 2 * len(rows) > len(block.rows):
+        return block
+    factors = None if block.factors is None else block.factors[rows]
+    return Block(block.rows[rows], factors, block.logits[rows])

@@ -1,0 +1,177 @@
+"""The pairs of a batch and a bank: positives one by one, negatives summed up block by block."""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from adaptive_memory_bank.losses.pairs import ALL_PAIRS, Mining
+from adaptive_memory_bank.losses.related import RelatedRows
+from adaptive_memory_bank.losses.soft_sum import wants_gradient, with_gradient
+from adaptive_memory_bank.losses.walk import Block, Workspace, rows_above, unit_factors, walk
+from adaptive_memory_bank.ring import LazyRing
+
+
+class Queries(NamedTuple):
+    """What is compared with a bank."""
+
+    unit: Tensor  # (B, dim)
+    labels: Tensor  # (B,)
+    slots: Tensor  # (B,): where in the ring each query is itself, or -1
+
+
+class NegativeSums(Protocol):
+    """What a loss makes of pairs of different labels, in one walk.
+
+    Attributes:
+        scale: Logits are cosines times this.
+        nothing: A logit that adds nothing.
+        kept: The pairs counted by `add_counted`, (), a whole number.
+    """
+
+    scale: float
+    nothing: float
+    kept: Tensor
+
+    def add(self, block: Block) -> None:
+        """Count a block in; its logits are used up."""
+
+    def add_counted(self, block: Block) -> None:
+        """The same, and count the logits that are not ``nothing``."""
+
+
+class Compared(NamedTuple):
+    """The pairs of a batch and a bank."""
+
+    related: RelatedRows
+    kept: Tensor  # (h, B): which related rows are positives that count
+    positive: Tensor  # (): how many pairs
+    negative: Tensor  # ()
+
+    @property
+    def counts(self) -> Tensor:
+        """Positive and negative pairs, (2,)."""
+        return torch.stack([self.positive, self.negative])
+
+    @property
+    def more_than_one(self) -> Tensor:
+        """Whether there are several pairs of either kind, (): pytorch-metric-learning gives up on fewer."""
+        return (self.positive > 1) | (self.negative > 1)
+
+    @property
+    def of_both_kinds(self) -> Tensor:
+        """Whether there are positives and negatives, and several of one kind, ()."""
+        return (self.positive > 0) & (self.negative > 0) & self.more_than_one
+
+
+class PairLoss(Protocol):
+    """A loss of pairs of a query and a row, which can be had in one walk over the rows."""
+
+    def sums(self, queries: Tensor, *, gradient: bool) -> NegativeSums:
+        """Begin to sum up the negatives of queries (B, dim)."""
+
+    def combine(self, ring: LazyRing, pairs: Compared, negatives: NegativeSums) -> tuple[Tensor, Tensor | None]:
+        """The loss, (), and its gradient in the queries (B, dim), if it is wanted."""
+
+
+def loss_against_bank(
+    ring: LazyRing, queries: Queries, *, loss: PairLoss, mining: Mining, workspace: Workspace
+) -> tuple[Tensor, Compared]:
+    """The loss, a scalar with a gradient in the queries, and the pairs it is made of."""
+    unit, wanted = queries.unit, wants_gradient(queries.unit)
+    with torch.no_grad():
+        sums = loss.sums(unit, gradient=wanted)
+        pairs = compare(ring, queries, sums=sums, mining=mining, workspace=workspace)
+        value, gradient = loss.combine(ring, pairs, sums)
+    return with_gradient(unit, value, gradient), pairs
+
+
+def compare(
+    ring: LazyRing, queries: Queries, *, sums: NegativeSums, mining: Mining, workspace: Workspace
+) -> Compared:
+    """Walk over all rows, sum up the negatives, and note which positives count."""
+    related = RelatedRows.of(ring, queries.unit, queries.labels)
+    negatives = _Negatives(ring, queries, related, sums, mining)
+    for index, block in enumerate(walk(ring, queries.unit * sums.scale, workspace)):
+        negatives.add(block, related.part(index))
+    kept = related.same & (related.slots[:, None] != queries.slots)
+    if mining is not ALL_PAIRS:
+        kept &= related.logits < negatives.positives_below
+    return Compared(related, kept, kept.sum(), negatives.kept)
+
+
+class _Negatives:
+    """Pairs of different labels: drops those that mining drops, and gives the rest to the sums of a loss."""
+
+    def __init__(
+        self, ring: LazyRing, queries: Queries, related: RelatedRows, sums: NegativeSums, mining: Mining
+    ) -> None:
+        self.sums, self.mining = sums, mining
+        self.takes_all = mining is ALL_PAIRS
+        self.count = ring.count * len(queries.unit) - related.same.sum() if self.takes_all else None
+        nearest = farthest = queries.unit.new_zeros(0)
+        if mining.relative:
+            nearest, farthest = queries.unit.new_full((len(queries.unit),), -torch.inf), _farthest(ring, queries, related)
+        self.nearest = nearest  # (B,), scaled as logits are
+        self.above = mining.negatives_above(farthest) * sums.scale
+
+    def add(self, block: Block, related: RelatedRows) -> None:
+        """Count a block in, and note the logits of related rows, which do not come by again."""
+        related.hide(block.logits, self.sums.nothing)
+        if self.takes_all:
+            self.sums.add(block)
+            return
+        if self.mining.relative:
+            self.nearest = torch.maximum(self.nearest, block.logits.amax(0))
+        block = rows_above(block, self.above)
+        if len(block.rows):
+            _drop(block.logits, self.above, self.sums.nothing)
+            self.sums.add_counted(block)
+
+    @property
+    def kept(self) -> Tensor:
+        """How many were kept, ()."""
+        return self.sums.kept.long() if self.count is None else self.count
+
+    @property
+    def positives_below(self) -> float | Tensor:
+        """The logit below which positives count, a number or (B,)."""
+        seen = self.nearest.masked_fill(self.nearest <= self.sums.nothing, -torch.inf)
+        return self.mining.positives_below(seen / self.sums.scale) * self.sums.scale
+
+
+def _drop(logits: Tensor, above: float | Tensor, nothing: float) -> None:
+    """Overwrite logits (b, B) up to a bound, a number or (B,), by ``nothing``."""
+    if isinstance(above, Tensor):
+        logits.masked_fill_(logits <= above, nothing)
+    else:
+        torch.threshold_(logits, above, nothing)
+
+
+def _farthest(ring: LazyRing, queries: Queries, related: RelatedRows) -> Tensor:
+    """Lowest cosine of each query to a row of its label, itself included, (B,); infinity without any."""
+    lowest = queries.unit.new_full((1, len(queries.unit)), torch.inf)
+    for slots, same in zip(related.slots.split(related.step), related.same.split(related.step), strict=True):
+        cosines = _unit_rows(ring, slots) @ queries.unit.T
+        lowest = torch.cat([lowest, cosines.masked_fill_(~same, torch.inf)]).amin(0, keepdim=True)
+    return lowest[0]
+
+
+def add_positives(gradient: Tensor, ring: LazyRing, related: RelatedRows, weights: Tensor) -> Tensor:
+    """Add to a gradient (B, dim) the related rows, weighted by (h, B)."""
+    for slots, part in zip(related.slots.split(related.step), weights.split(related.step), strict=True):
+        gradient.addmm_(part.T, _unit_rows(ring, slots))
+    return gradient
+
+
+def _unit_rows(ring: LazyRing, slots: Tensor) -> Tensor:
+    rows = ring.gather(slots)
+    return rows.mul_(unit_factors(rows))
+
+
+def mean_weights(losses: Tensor, counted: Tensor, *, above_zero: bool) -> Tensor:
+    """What each loss counts for in the mean of those counted, or only of those above 0: the shape of the losses."""
+    if above_zero:
+        counted = counted & (losses > 0)
+    # Masks instead of indices and branches: these would make a GPU wait, and cost more on a CPU.
+    return counted / counted.sum().clamp(min=1)
