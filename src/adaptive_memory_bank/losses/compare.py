@@ -3,8 +3,10 @@
 from typing import NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.losses.pairs import ALL_PAIRS, Mining
 from adaptive_memory_bank.losses.related import RelatedRows
 from adaptive_memory_bank.losses.soft_sum import wants_gradient, with_gradient
@@ -24,12 +26,12 @@ class NegativeSums(Protocol):
     """What a loss makes of pairs of different labels, in one walk.
 
     Attributes:
-        scale: Logits are cosines times this.
+        sharpness: Logits are cosines times this.
         nothing: A logit that adds nothing.
         kept: The pairs counted by `add_counted`, (), a whole number.
     """
 
-    scale: float
+    sharpness: float
     nothing: float
     kept: Tensor
 
@@ -74,25 +76,42 @@ class PairLoss(Protocol):
         """The loss, (), and its gradient in the queries (B, dim), if it is wanted."""
 
 
+class Plan(NamedTuple):
+    """A loss, and which pairs count."""
+
+    loss: PairLoss
+    mining: Mining
+
+
 def loss_against_bank(
-    ring: LazyRing, queries: Queries, *, loss: PairLoss, mining: Mining, workspace: Workspace
+    bank: AdaptiveMemoryBank, rows: Tensor, labels: Tensor, *, slots: Tensor, plan: Plan, workspace: Workspace
 ) -> tuple[Tensor, Compared]:
-    """The loss, a scalar with a gradient in the queries, and the pairs it is made of."""
-    unit, wanted = queries.unit, wants_gradient(queries.unit)
-    with torch.no_grad():
-        sums = loss.sums(unit, gradient=wanted)
-        pairs = compare(ring, queries, sums=sums, mining=mining, workspace=workspace)
-        value, gradient = loss.combine(ring, pairs, sums)
-    return with_gradient(unit, value, gradient), pairs
+    """The loss of a batch against a bank, a scalar with a gradient in the batch, and the pairs it is made of.
+
+    Args:
+        bank: Holds labelled rows.
+        rows: Shape (B, dim), any floating point type, any length.
+        labels: Shape (B,), integers.
+        slots: Where in the bank each of the rows is itself, shape (B,), or -1.
+        plan: The loss, and which pairs count.
+        workspace: Memory for a block of rows.
+    """
+    with torch.autocast(rows.device.type, enabled=False):
+        unit = F.normalize(rows.to(bank.compute_dtype), dim=1)
+        wanted = wants_gradient(unit)
+        with torch.no_grad():
+            sums = plan.loss.sums(unit, gradient=wanted)
+            queries = Queries(unit, labels, slots)
+            pairs = compare(bank.ring, queries, sums=sums, mining=plan.mining, workspace=workspace)
+            value, gradient = plan.loss.combine(bank.ring, pairs, sums)
+        return with_gradient(unit, value, gradient), pairs
 
 
-def compare(
-    ring: LazyRing, queries: Queries, *, sums: NegativeSums, mining: Mining, workspace: Workspace
-) -> Compared:
+def compare(ring: LazyRing, queries: Queries, *, sums: NegativeSums, mining: Mining, workspace: Workspace) -> Compared:
     """Walk over all rows, sum up the negatives, and note which positives count."""
     related = RelatedRows.of(ring, queries.unit, queries.labels)
     negatives = _Negatives(ring, queries, related, sums, mining)
-    for index, block in enumerate(walk(ring, queries.unit * sums.scale, workspace)):
+    for index, block in enumerate(walk(ring, queries.unit * sums.sharpness, workspace)):
         negatives.add(block, related.part(index))
     kept = related.same & (related.slots[:, None] != queries.slots)
     if mining is not ALL_PAIRS:
@@ -111,9 +130,12 @@ class _Negatives:
         self.count = ring.count * len(queries.unit) - related.same.sum() if self.takes_all else None
         nearest = farthest = queries.unit.new_zeros(0)
         if mining.relative:
-            nearest, farthest = queries.unit.new_full((len(queries.unit),), -torch.inf), _farthest(ring, queries, related)
+            nearest, farthest = (
+                queries.unit.new_full((len(queries.unit),), -torch.inf),
+                _farthest(ring, queries, related),
+            )
         self.nearest = nearest  # (B,), scaled as logits are
-        self.above = mining.negatives_above(farthest) * sums.scale
+        self.above = mining.negatives_above(farthest) * sums.sharpness
 
     def add(self, block: Block, related: RelatedRows) -> None:
         """Count a block in, and note the logits of related rows, which do not come by again."""
@@ -137,7 +159,7 @@ class _Negatives:
     def positives_below(self) -> float | Tensor:
         """The logit below which positives count, a number or (B,)."""
         seen = self.nearest.masked_fill(self.nearest <= self.sums.nothing, -torch.inf)
-        return self.mining.positives_below(seen / self.sums.scale) * self.sums.scale
+        return self.mining.positives_below(seen / self.sums.sharpness) * self.sums.sharpness
 
 
 def _drop(logits: Tensor, above: float | Tensor, nothing: float) -> None:
@@ -174,4 +196,4 @@ def mean_weights(losses: Tensor, counted: Tensor, *, above_zero: bool) -> Tensor
     if above_zero:
         counted = counted & (losses > 0)
     # Masks instead of indices and branches: these would make a GPU wait, and cost more on a CPU.
-    return counted / counted.sum().clamp(min=1)
+    return counted.to(losses.dtype) / counted.sum().clamp(min=1)

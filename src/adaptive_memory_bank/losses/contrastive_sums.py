@@ -86,8 +86,9 @@ class Contrastive:
         """The loss, (), and its gradient (B, dim)."""
         distances = self.distance.of(pairs.related.logits)
         losses = (distances - self.pos_margin).clamp_(min=0)
-        weights = mean_weights(losses, pairs.kept, above_zero=self.above_zero) * pairs.more_than_one
-        share = pairs.more_than_one / (negatives.above_zero if self.above_zero else pairs.negative).clamp(min=1)
+        enough = pairs.more_than_one.to(losses.dtype)
+        weights = mean_weights(losses, pairs.kept, above_zero=self.above_zero) * enough
+        share = enough / (negatives.above_zero if self.above_zero else pairs.negative).clamp(min=1)
         value = (losses * weights).sum() + negatives.total * share
         if negatives.weighted is None:
             return value, None
@@ -99,13 +100,13 @@ class HingeSum:
     """Running ``sum_ij max(margin - d_ij, 0)`` over all pairs, and its derivatives in the queries.
 
     Attributes:
-        scale: Logits are cosines.
+        sharpness: Logits are cosines.
         nothing: A logit that adds nothing.
         kept: The pairs counted by `add_counted`, ().
         above_zero: Of these, the ones closer than the margin, ().
     """
 
-    scale, nothing = 1.0, -1e12
+    sharpness, nothing = 1.0, -1e12
 
     def __init__(self, queries: Tensor, distance: Distance, margin: float, *, gradient: bool) -> None:
         self.distance, self.margin = distance, margin

@@ -32,13 +32,13 @@ class NTXent:
         logits = pairs.related.logits
         whole = torch.logaddexp(negatives.log(), logits)  # (h, B)
         losses, slopes = whole - logits, None
-        if 2 * negatives.scale + math.log(ring.count + 1) > -math.log(torch.finfo(logits.dtype).tiny):
+        if 2 * negatives.sharpness + math.log(ring.count + 1) > -math.log(torch.finfo(logits.dtype).tiny):
             losses, slopes = _cut_off(losses)
         weights = mean_weights(losses, pairs.kept, above_zero=self.above_zero) * pairs.of_both_kinds
         value = (losses * weights).sum()
         if negatives.weighted is None:
             return value, None
-        weights = (weights if slopes is None else weights * slopes).mul_(negatives.scale)
+        weights = (weights if slopes is None else weights * slopes).mul_(negatives.sharpness)
         of_negatives = (negatives.offset - whole).exp_().mul_(weights).sum(0)  # of the second sum of each query
         of_positives = (logits - whole).exp_().sub_(1).mul_(weights)
         return value, add_positives(negatives.weighted * of_negatives[:, None], ring, pairs.related, of_positives)

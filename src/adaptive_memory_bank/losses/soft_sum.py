@@ -20,19 +20,19 @@ class SoftSum:
     for the gradient, and made if that is wanted.
 
     Attributes:
-        scale: Logits are cosines times this: one over temperature.
+        sharpness: Logits are cosines times this: one over temperature.
         nothing: A logit that adds nothing. Minus infinity, and whatever has a subnormal exponential, would take exp's
             slow path, which costs more than all else on the similarities together.
         kept: The terms counted by `add_counted`, (), a whole number.
     """
 
     def __init__(self, queries: Tensor, temperature: float, *, gradient: bool) -> None:
-        self.scale = 1 / temperature
+        self.sharpness = 1 / temperature
         self.offset = queries.new_zeros(len(queries))
-        self.bounded = self.scale <= SAFE_EXPONENT
+        self.bounded = self.sharpness <= SAFE_EXPONENT
         self.nothing = -300.0 if queries.dtype == torch.float64 else -86.0
         if not self.bounded:
-            self.offset -= self.scale
+            self.offset -= self.sharpness
             self.nothing = -torch.inf
         self.total = queries.new_zeros(len(queries))
         self.weighted = torch.zeros_like(queries) if gradient else None
