@@ -1,6 +1,6 @@
 """The pairs of a batch and a bank: positives one by one, negatives summed up block by block."""
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -66,20 +66,23 @@ class Compared(NamedTuple):
         return (self.positive > 0) & (self.negative > 0) & self.more_than_one
 
 
-class PairLoss(Protocol):
+Sums = TypeVar("Sums", bound=NegativeSums)
+
+
+class PairLoss(Protocol[Sums]):
     """A loss of pairs of a query and a row, which can be had in one walk over the rows."""
 
-    def sums(self, queries: Tensor, *, gradient: bool) -> NegativeSums:
+    def sums(self, queries: Tensor, *, gradient: bool) -> Sums:
         """Begin to sum up the negatives of queries (B, dim)."""
 
-    def combine(self, ring: LazyRing, pairs: Compared, negatives: NegativeSums) -> tuple[Tensor, Tensor | None]:
+    def combine(self, ring: LazyRing, pairs: Compared, negatives: Sums) -> tuple[Tensor, Tensor | None]:
         """The loss, (), and its gradient in the queries (B, dim), if it is wanted."""
 
 
 class Plan(NamedTuple):
     """A loss, and which pairs count."""
 
-    loss: PairLoss
+    loss: PairLoss[Any]
     mining: Mining
 
 
@@ -128,13 +131,8 @@ class _Negatives:
         self.sums, self.mining = sums, mining
         self.takes_all = mining is ALL_PAIRS
         self.count = ring.count * len(queries.unit) - related.same.sum() if self.takes_all else None
-        nearest = farthest = queries.unit.new_zeros(0)
-        if mining.relative:
-            nearest, farthest = (
-                queries.unit.new_full((len(queries.unit),), -torch.inf),
-                _farthest(ring, queries, related),
-            )
-        self.nearest = nearest  # (B,), scaled as logits are
+        self.nearest = queries.unit.new_full((len(queries.unit),), -torch.inf)  # largest logit, noted if relative
+        farthest = _farthest(ring, queries, related) if mining.relative else self.nearest
         self.above = mining.negatives_above(farthest) * sums.sharpness
 
     def add(self, block: Block, related: RelatedRows) -> None:

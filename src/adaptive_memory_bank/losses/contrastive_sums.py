@@ -67,7 +67,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Contrastive:
-    """``max(d_ip - pos_margin, 0)``, averaged over kept positive pairs, plus ``max(neg_margin - d_in, 0)`` over negative.
+    """``max(d_ip - pos_margin, 0)`` on average of kept positive pairs, plus ``max(neg_margin - d_in, 0)`` of negative.
 
     Averages are over the pairs above 0, or over all (Hadsell et al., "Dimensionality Reduction by Learning an Invariant
     Mapping", CVPR 2006, without the squares).

@@ -12,9 +12,9 @@ from adaptive_memory_bank.ring import LazyRing
 
 @dataclass(frozen=True)
 class MultiSimilarity:
-    """``log(1 + sum_(p in P) exp(-alpha (s_ip - base))) / alpha + log(1 + sum_(n in N) exp(beta (s_in - base))) / beta``.
+    """``log(1 + sum_p exp(-alpha (s_ip - base))) / alpha + log(1 + sum_n exp(beta (s_in - base))) / beta``.
 
-    Averaged over the queries i, with kept positives P and negatives N and cosine similarities ``s`` (Wang et al.,
+    Averaged over the queries i, with kept positives p, negatives n and cosine similarities ``s`` (Wang et al.,
     "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning", CVPR 2019, eq. 15).
     """
 

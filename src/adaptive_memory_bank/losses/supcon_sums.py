@@ -92,8 +92,7 @@ def _losses(ring: LazyRing, pairs: Compared, negatives: SoftSum) -> tuple[Tensor
     losses = torch.where(counted, whole - mean, 0)
     gradient = negatives.over(whole)
     if gradient is not None:
-        add_positives(
-            gradient, ring, pairs.related, terms.mul_((top - whole).exp_()).sub_(kept.to(terms.dtype) / count)
-        )
+        weights = terms.mul_((top - whole).exp_()).sub_(kept.to(terms.dtype) / count)
+        add_positives(gradient, ring, pairs.related, weights)
         gradient.masked_fill_(~counted[:, None], 0).mul_(negatives.sharpness)  # NaN where there was no pair at all
     return losses, gradient

@@ -42,23 +42,23 @@ def _recognise(module: nn.Module, known: dict[type, Callable[[Any], Any]]) -> An
     return known[type(module)](module)
 
 
-def _supcon(loss: Any) -> PairLoss:
+def _supcon(loss: Any) -> PairLoss[Any]:
     _check_cosine(loss)
     return SupCon(_positive(loss, "temperature"), above_zero=_above_zero(loss))
 
 
-def _ntxent(loss: Any) -> PairLoss:
+def _ntxent(loss: Any) -> PairLoss[Any]:
     _check_cosine(loss)
     return NTXent(_positive(loss, "temperature"), above_zero=_above_zero(loss))
 
 
-def _multi_similarity(loss: Any) -> PairLoss:
+def _multi_similarity(loss: Any) -> PairLoss[Any]:
     _check_cosine(loss)
     weights = _positive(loss, "alpha"), _positive(loss, "beta")
     return MultiSimilarity(*weights, _number(loss, "base"), above_zero=_above_zero(loss))
 
 
-def _contrastive(loss: Any) -> PairLoss:
+def _contrastive(loss: Any) -> PairLoss[Any]:
     power, above_zero = _distance_power(loss), _above_zero(loss, "pos_loss", "neg_loss")
     margins = _number(loss, "pos_margin"), _number(loss, "neg_margin")
     if power is None:  # a similarity: the negative cosine is the distance, and margins are similarities
@@ -78,7 +78,7 @@ def _hard_pairs(miner: Any) -> Mining:
     return HardPairs(_number(miner, "epsilon"))
 
 
-LOSSES: dict[type, Callable[[Any], PairLoss]] = {
+LOSSES: dict[type, Callable[[Any], PairLoss[Any]]] = {
     losses.SupConLoss: _supcon,
     losses.ContrastiveLoss: _contrastive,
     losses.NTXentLoss: _ntxent,
@@ -118,9 +118,7 @@ def _above_zero(loss: Any, *sub_losses: str) -> bool:
     elif not sub_losses:
         found = [_averages_above_zero(reducer)]
     if len(set(found)) != 1 or None in found:
-        raise CannotFuseError(
-            f"{type(loss).__name__} has another reducer than a mean, of all losses or of those above 0"
-        )
+        raise CannotFuseError(f"{type(loss).__name__} has another reducer than a mean, of all losses or those above 0")
     return bool(found[0])
 
 

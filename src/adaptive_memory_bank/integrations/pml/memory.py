@@ -51,11 +51,11 @@ class CrossBatchMemory(AdaptiveQueue):
             worth: until then the loss is the one within the batch, with the same miner, while the memory adapts and
             enqueues from the first step on. Only steps in ``train()`` mode count; their number is in ``state_dict()``.
         fused: Whether a loss that can be fused is. False takes PML's own way.
-        gather_distributed: In a distributed run, enqueue the batches of all ranks, in rank order: each rank compares its
-            own queries with the memory of all. Takes the place of ``DistributedLossWrapper``, with which every rank
+        gather_distributed: In a distributed run, enqueue the batches of all ranks, in rank order: each rank compares
+            its own queries with the memory of all. Takes the place of ``DistributedLossWrapper``, with which every rank
             computes the loss of all queries. Each rank has the loss of its own queries, and DistributedDataParallel
-            averages their gradients: the loss of one process with all queries, where ranks have the same number of what
-            their loss averages over (queries, or pairs).
+            averages gradients: together they are the loss of one process with all queries, where the ranks have the
+            same number of what the loss averages over (queries, or pairs).
         **kwargs: ``collect_stats``, as the original takes it.
 
     Example:
@@ -208,15 +208,8 @@ class CrossBatchMemory(AdaptiveQueue):
             self.bank, anchors, whole(labels), slots=slots, plan=plan, workspace=self._workspace
         )
         if self.miner is not None:
-            self._tell_miner(pairs)
+            _tell(self.miner, pairs)
         return value
-
-    def _tell_miner(self, pairs: Compared) -> None:
-        """Leave the numbers of pairs where users look for them."""
-        counts = pairs.positive, pairs.negative
-        if pairs.positive.device.type == "cpu":  # elsewhere an integer would have to be waited for
-            counts = int(pairs.positive), int(pairs.negative)
-        self.miner.num_pos_pairs, self.miner.num_neg_pairs = counts
 
     def _within_batch(self, embeddings: Tensor, labels: Tensor, mask: Tensor | None) -> Any:
         """The loss of the batch with itself; with a mask, of the rest with the masked rows."""
@@ -242,6 +235,13 @@ class CrossBatchMemory(AdaptiveQueue):
         self.add_to_memory(embeddings[order], labels[order], len(order))
         if mask is None:
             self.curr_batch_idx = self.curr_batch_idx.new_empty(len(order)).index_copy_(0, order, self.curr_batch_idx)
+
+
+def _tell(miner: nn.Module, pairs: Compared) -> None:
+    """Leave the numbers of pairs where users look for them, as integers if no device has to be waited for."""
+    on_cpu = pairs.positive.device.type == "cpu"
+    for name, count in (("num_pos_pairs", pairs.positive), ("num_neg_pairs", pairs.negative)):
+        setattr(miner, name, int(count) if on_cpu else count)
 
 
 def _check(embeddings: Tensor, indices_tuple: Any, enqueue_mask: Tensor | None, ref_labels: Any) -> None:
