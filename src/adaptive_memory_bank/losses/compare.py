@@ -171,7 +171,7 @@ def _drop(logits: Tensor, above: float | Tensor, nothing: float) -> None:
 def _farthest(ring: LazyRing, queries: Queries, related: RelatedRows) -> Tensor:
     """Lowest cosine of each query to a row of its label, itself included, (B,); infinity without any."""
     lowest = queries.unit.new_full((1, len(queries.unit)), torch.inf)
-    for slots, same in zip(related.slots.split(related.step), related.same.split(related.step), strict=True):
+    for slots, same in zip(*(torch.split(part, related.step) for part in (related.slots, related.same)), strict=True):
         cosines = _unit_rows(ring, slots) @ queries.unit.T
         lowest = torch.cat([lowest, cosines.masked_fill_(~same, torch.inf)]).amin(0, keepdim=True)
     return lowest[0]
@@ -179,7 +179,7 @@ def _farthest(ring: LazyRing, queries: Queries, related: RelatedRows) -> Tensor:
 
 def add_positives(gradient: Tensor, ring: LazyRing, related: RelatedRows, weights: Tensor) -> Tensor:
     """Add to a gradient (B, dim) the related rows, weighted by (h, B)."""
-    for slots, part in zip(related.slots.split(related.step), weights.split(related.step), strict=True):
+    for slots, part in zip(*(torch.split(part, related.step) for part in (related.slots, weights)), strict=True):
         gradient.addmm_(part.T, _unit_rows(ring, slots))
     return gradient
 

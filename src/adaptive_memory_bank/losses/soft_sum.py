@@ -78,8 +78,8 @@ class SoftSum:
             self.weighted *= shrink[:, None]
 
     def log(self) -> Tensor:
-        """Logarithm of the first sum, (B,)."""
-        return self.total.log() + self.offset
+        """Logarithm of the first sum, (B,); minus infinity for a query without terms."""
+        return self.total.masked_fill(self.total < SMALLEST_TERM, 0).log_().add_(self.offset)
 
     def over(self, log_total: Tensor) -> Tensor | None:
         """The second sum divided by a total (B,) given as its logarithm, (B, dim)."""
