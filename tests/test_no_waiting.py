@@ -2,7 +2,7 @@
 
 Fake tensors have shapes and a device but no values: whatever depends on values, or mixes devices, raises. They can
 pretend to be on a GPU where there is none. Not covered yet: taking a batch (rows that are not finite) and finding the
-rows related to a query.
+rows related to a query; losses are given a choice of related rows.
 """
 
 import pytest
@@ -11,9 +11,15 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 
 from adaptive_memory_bank import Moments
 from adaptive_memory_bank.adapters import ADAPTERS
-from adaptive_memory_bank.losses.pairs import Margins
+from adaptive_memory_bank.losses.compare import Queries, compare
+from adaptive_memory_bank.losses.contrastive_sums import Contrastive, Euclidean
+from adaptive_memory_bank.losses.multi_similarity_sums import MultiSimilarity
+from adaptive_memory_bank.losses.ntxent_sums import NTXent
+from adaptive_memory_bank.losses.pairs import ALL_PAIRS, HardPairs, Margins
+from adaptive_memory_bank.losses.related import RelatedRows
 from adaptive_memory_bank.losses.supcon import _mean_above_zero
-from adaptive_memory_bank.losses.supcon_sums import losses_within_batch
+from adaptive_memory_bank.losses.supcon_sums import SupCon, losses_within_batch
+from adaptive_memory_bank.losses.walk import Workspace
 from adaptive_memory_bank.ring import LazyRing
 
 
@@ -57,3 +63,20 @@ def test_the_supervised_loss_within_a_batch(device):
     if rows.requires_grad:
         loss.backward()
         assert rows.grad.shape == rows.shape
+
+
+@pytest.mark.parametrize("mining", [ALL_PAIRS, Margins.of(0.2, 0.8), HardPairs(0.1)], ids=["all", "margins", "hard"])
+@pytest.mark.parametrize(
+    "loss", [SupCon(0.1), NTXent(0.001), Contrastive(Euclidean(), 0.0, 1.0), MultiSimilarity(2.0, 50.0, 0.5)]
+)
+def test_the_losses_of_pairs_of_a_batch_and_a_bank(loss, mining, monkeypatch):
+    ring = LazyRing(20, 4, torch.float32)
+    ring.write(torch.randn(20, 4), torch.zeros(20, dtype=torch.int64))
+    unit, labels = torch.randn(8, 4), torch.zeros(8, dtype=torch.int64)
+    related = RelatedRows(torch.arange(5), labels[:5, None] == labels, torch.empty(5, 8), [0, 5], 20)
+    monkeypatch.setattr(RelatedRows, "of", lambda *_: related)
+    sums = loss.sums(unit, gradient=True)
+    pairs = compare(ring, Queries(unit, labels, labels), sums=sums, mining=mining, workspace=Workspace())
+    value, gradient = loss.combine(ring, pairs, sums)
+    assert (value.shape, gradient.shape) == ((), (8, 4))
+    assert {value.device.type, gradient.device.type, pairs.positive.device.type, pairs.negative.device.type} == {"cuda"}

@@ -205,21 +205,15 @@ def test_rows_of_zeros_have_a_finite_loss(loss):
 
 @pytest.mark.parametrize("miner", MINERS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_row_that_is_not_finite_leaves_the_gradients_of_the_others_alone(loss, miner):
-    ours, theirs = (
-        CrossBatchMemory(LOSSES[loss](), DIM, 30, MINERS[miner](), adapter="identity", fused=fused)
-        for fused in (True, False)
-    )
-    for memory in (ours, theirs):
-        memory.add_to_memory(*batch(0, 30), 30)
-    rows, labels = batch(1)
-    rows[4] = torch.nan
-    (value, gradient), (expected, _) = (value_and_gradient(memory, rows, labels) for memory in (ours, theirs))
-    assert value.isnan() or torch.equal(value.isnan(), expected.isnan())
-    others = torch.arange(12) != 4
-    alone = value_and_gradient(copy.deepcopy(ours), rows[others], labels[others])[1]
-    assert gradient[others].isfinite().all()
-    assert gradient[others].shape == alone.shape
+def test_a_row_that_is_not_finite_makes_the_loss_nan_and_later_ones_are_finite(loss, miner):
+    memory = CrossBatchMemory(LOSSES[loss](), DIM, 30, MINERS[miner]())
+    for step, fault in enumerate([0, torch.nan, torch.inf, 0]):
+        rows, labels = batch(step)
+        rows[4] += fault
+        value, gradient = value_and_gradient(memory, rows, labels)
+        assert value.isfinite() if fault == 0 else value.isnan()
+        assert gradient[torch.arange(12) != 4].isfinite().all()
+    assert memory.bank.rejected_rows == 2
 
 
 @pytest.mark.parametrize("loss", LOSSES)

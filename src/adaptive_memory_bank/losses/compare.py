@@ -107,6 +107,7 @@ def loss_against_bank(
             queries = Queries(unit, labels, slots)
             pairs = compare(bank.ring, queries, sums=sums, mining=plan.mining, workspace=workspace)
             value, gradient = plan.loss.combine(bank.ring, pairs, sums)
+            value = value + 0 * unit.sum()  # NaN where a row is not finite, whatever masks and counts made of it
         return with_gradient(unit, value, gradient), pairs
 
 

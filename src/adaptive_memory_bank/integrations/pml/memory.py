@@ -32,9 +32,9 @@ class CrossBatchMemory(AdaptiveQueue):
     pairs, with the original's values and gradients. Cosine and the Euclidean distance of unit vectors are known, and
     means over all losses or over those above 0; everything else, subclasses, regularizers, ``indices_tuple`` and
     ``collect_stats`` take PML's own way. `is_fused` tells which, and the module's ``repr`` why. What is fused is
-    computed in float32 or better, has no second derivatives, and takes a row of zeros to be at right angles to all
-    others; a miner's ``num_pos_pairs`` and ``num_neg_pairs`` are tensors except on a CPU, so that nothing waits for the
-    device.
+    computed in float32 or better, has no second derivatives, takes a row of zeros to be at right angles to all others,
+    and is NaN for a batch with rows that are not finite; a miner's ``num_pos_pairs`` and ``num_neg_pairs`` are tensors
+    except on a CPU, so that nothing waits for the device.
 
     Beyond the original: position and fill are saved, a batch may be larger than the memory, a mask may be empty, the
     memory stays in float32 (or better) whatever the batch comes in, a subclass of a supported loss is supported, rows
