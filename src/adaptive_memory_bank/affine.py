@@ -52,6 +52,14 @@ class AffineMap(KeepsPrecision):
         self.shift.zero_()
         self.is_identity = True
 
+    def copied(self) -> "AffineMap":
+        """The same map, which goes its own way."""
+        copy = AffineMap(len(self.scale), self.dtype).to(self.scale.device)
+        copy.scale.copy_(self.scale)
+        copy.shift.copy_(self.shift)
+        copy.is_identity = self.is_identity
+        return copy
+
     def become_frame(self, mean: Tensor, std: Tensor) -> None:
         """Become the map for which embeddings with these moments (dim,) are stored with mean 0 and spread 1.
 
