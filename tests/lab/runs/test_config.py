@@ -1,8 +1,7 @@
-import dataclasses
-
 import pytest
 
-from adaptive_memory_bank.lab.runs.config import load_config, make_config, resumed_config, save_config
+from adaptive_memory_bank.lab.runs.config import make_config, save_config
+from adaptive_memory_bank.lab.runs.resuming import load_config
 from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval import criteria
@@ -131,13 +130,6 @@ def test_losses_take_their_own_options_only():
 @pytest.mark.parametrize(("memory", "rows"), [(0.5, 50), (1.0, 100), (2, 2), (4096, 4096), (0.001, 1)])
 def test_memory_is_a_share_or_rows(memory, rows):
     assert memory_rows(memory, 100) == rows
-
-
-def test_resuming_takes_the_machine_from_the_call_and_the_rest_from_the_run():
-    saved = make_config(RetrievalConfig, "paper", lr=0.5, num_workers=4)
-    call = make_config(RetrievalConfig, resume="x", num_workers=1, quiet=True)
-    config = resumed_config(call, saved)
-    assert config == dataclasses.replace(saved, resume="x", num_workers=1, quiet=True, precision=saved.precision)
 
 
 def test_a_config_of_another_task_is_refused(tmp_path):

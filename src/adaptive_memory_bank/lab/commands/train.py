@@ -25,7 +25,7 @@ def main(options: Any) -> int:
     from adaptive_memory_bank.lab.training.train import run
 
     keep_freed_memory()
-    result = run(to_config(TASKS[options.task].config, options))
+    result = run(to_config(TASKS[options.task].config, options), given=options.given)
     if result.run is None:  # another rank reports
         return 0
     if result.best and result.best_epoch is not None:

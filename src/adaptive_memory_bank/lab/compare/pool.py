@@ -148,12 +148,9 @@ class Pool:
 
 
 def _job(run: PlannedRun) -> dict[str, Any]:
-    config = run.config
-    if RunFolder(run.folder).config_file.exists():
-        # Its own file has the other options; only those of this machine are passed again.
-        keep = {name: getattr(config, name) for name in config.machine_fields - {"run_name", "resume"}}
-        config = replace(config, **keep, resume=str(run.folder))
-    return {"task": config.task, "config": asdict(config), "folder": str(run.folder)}
+    begun = RunFolder(run.folder).config_file.exists()
+    config = replace(run.config, resume=str(run.folder)) if begun else run.config
+    return {"task": config.task, "config": asdict(config), "given": sorted(run.given), "folder": str(run.folder)}
 
 
 def _record_failure(finished: Finished) -> None:

@@ -13,7 +13,8 @@ from pytorch_lightning.loggers.logger import Logger
 
 from adaptive_memory_bank.lab.data import Part
 from adaptive_memory_bank.lab.runs.config import RunConfig
-from adaptive_memory_bank.lab.runs.folder import RunFolder, data_name, write_json
+from adaptive_memory_bank.lab.runs.files import write_json
+from adaptive_memory_bank.lab.runs.folder import RunFolder, data_name
 from adaptive_memory_bank.lab.runs.history import MetricsFile, finite_or_none
 from adaptive_memory_bank.lab.runs.results import RunResult, read_result, write_result
 from adaptive_memory_bank.lab.tracking.wandb_run import finish_wandb, new_run_id, start_wandb, wandb_mode

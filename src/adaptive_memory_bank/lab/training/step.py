@@ -4,11 +4,11 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
@@ -17,10 +17,12 @@ from adaptive_memory_bank.lab.data import BatchLoader, ImageDataset, Part, Retri
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Transform
 from adaptive_memory_bank.lab.runs.config import RunConfig
+from adaptive_memory_bank.lab.runs.files import DamagedFileError
 from adaptive_memory_bank.lab.training.scores import embed_part
 
 # With fewer channels, oneDNN's gradient of a strided 1x1 convolution crashes or hangs in channels-last memory on AVX2.
 FEWEST_CHANNELS = 8
+START_ANEW = "Delete the folder of checkpoints and resume the run: it starts anew."
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -146,16 +148,17 @@ class TrainingModule(pl.LightningModule):
         checkpoint["processes"] = self.trainer.world_size
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Give the sources up where they cannot be read: how batches are numbered depends on the processes."""
-        before, now = checkpoint.get("processes"), self.trainer.world_size
-        if self.sources is None or before == now:
-            return
-        if self.config.adapter == "fresh":
-            raise ValueError(f"A `fresh` memory must be resumed on as many processes as before ({before}), got {now}.")
-        rank_zero_warn(f"Staleness is no longer measured: the run had {before} process(es) before, and now has {now}.")
-        self.sources = None
-        for name in [name for name in checkpoint["state_dict"] if name.startswith("sources.")]:
-            del checkpoint["state_dict"][name]
+        """Refuse the checkpoint of another run, and another number of processes: both would train something else."""
+        path, saved = Path(str(self.trainer.ckpt_path)), checkpoint["state_dict"]
+        for name, value in self.named_parameters():
+            if name not in saved or saved[name].shape != value.shape:
+                other = tuple(saved[name].shape) if name in saved else "missing"
+                raise DamagedFileError(
+                    path, f"it is of another run (`{name}` is {other}, not {tuple(value.shape)})", START_ANEW
+                )
+        before, now = checkpoint.get("processes", self.trainer.world_size), self.trainer.world_size
+        if before != now:
+            raise ValueError(f"The run must be resumed on as many processes as before ({before}), got {now}.")
 
     @cached_property
     def memory_format(self) -> torch.memory_format:
