@@ -4,7 +4,7 @@ import json
 import multiprocessing
 import runpy
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,19 +82,30 @@ class Ended(NamedTuple):
 
 @pytest.fixture
 def amb(tmp_path) -> Callable[..., Ended]:
-    """Run a configuration in a real process that sends itself a signal before a step."""
+    """Run a configuration in a real process that sends itself (or W&B's service) a signal before a step."""
     # A fork server has imported everything once and has no threads: children start at once and share nothing.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["adaptive_memory_bank.lab.training.retrieval.task", "adaptive_memory_bank.lab.training.moco.task"]
     )
 
-    def run(config: RunConfig, *, signal_at: int, number: signal.Signals = signal.SIGKILL) -> Ended:
+    def run(
+        config: RunConfig,
+        *,
+        signal_at: int = -1,
+        number: signal.Signals = signal.SIGKILL,
+        victim: str = "self",
+        environment: Mapping[str, str] | None = None,
+        patience: float = 60.0,
+    ) -> Ended:
         save_config(config, tmp_path / "asked.yaml")
         given = {
             "words": [config.task, "--config", str(tmp_path / "asked.yaml")],
             "number": number,
             "step": signal_at,
+            "victim": victim,
+            "environment": dict(environment or {}),
+            "patience": patience,
             "output": str(tmp_path / "output.txt"),
         }
         process = context.Process(target=runpy.run_path, args=(DRIVER, given, "__main__"))

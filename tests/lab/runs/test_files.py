@@ -76,7 +76,8 @@ def test_damaged_json_is_named_with_what_to_do(text, tmp_path):
         read_json_object(tmp_path / "x.json", remedy="Do this.")
 
 
-LAUGHS = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join(['*' + a] * 9)}]\n" for a, b in zip("abcdefg", "bcdefgh"))
+NESTED = [f"{name}: &{name} [{', '.join(['*' + inner] * 9)}]" for inner, name in ("ab", "bc", "cd", "de", "ef", "fg")]
+LAUGHS = "\n".join(["a: &a [x, x]", *NESTED])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Ends that nobody planned: Ctrl-C, NaN, a full disk."""
 
-import contextlib
 import dataclasses
 import json
 import signal
@@ -15,6 +14,7 @@ from adaptive_memory_bank.lab.runs.folder import LAST
 from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.retrieval import task as retrieval
 from adaptive_memory_bank.lab.training.step import NonFiniteLossError
+from small_disk import small_disk
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -83,21 +83,6 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(tmp_path):
         writer.save_checkpoint({"step": torch.zeros(100_000)}, target)
     assert read_checkpoint(target, holding=["step"])["step"] == 1
     assert not draft.is_symlink()
-
-
-@contextlib.contextmanager
-def small_disk(path, size):
-    """A real file system of so many bytes."""
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"mounting needs root: {mounted.stderr.decode()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", path], check=True)
 
 
 def test_a_full_disk_is_reported_and_the_run_goes_on_once_there_is_room(retrieval_config, metric_lines, tmp_path):
