@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
             return {"data": {"viewer": VIEWER}}
         return {"errors": [{"message": "this server knows nothing else"}]}
 
-    do_PUT = do_POST
+    do_PUT = do_POST  # noqa: N815
 
     def _answer(self, content: object) -> None:
         body = json.dumps(content).encode()

@@ -81,6 +81,9 @@ def test_an_unknown_preset_names_the_others():
         ({"epochs": 0}, "`epochs` must be a positive integer, got 0"),
         ({"num_workers": -1}, "`num_workers` must be zero or a positive integer, got -1"),
         ({"images_per_class": 1}, "`images_per_class` must be at least 2"),
+        ({"lr": 1e38}, r"`lr` must be positive and at most 1000, got 1e\+38"),
+        ({"lr": float("nan")}, "`lr` must be positive and at most 1000, got nan"),
+        ({"warmup_lr": float("inf"), "warmup_epochs": 1}, "`warmup_lr` must be positive and at most 1000, got inf"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
@@ -91,6 +94,7 @@ def test_wrong_options_are_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"lr": 1e38}, r"`lr` must be positive and at most 1000, got 1e\+38"),
         ({"memory": 32}, r"`memory` must hold at least a batch \(64 rows\), got 32 rows"),
         ({"split_batch_norm": 7}, r"`batch_size` must be divisible by `split_batch_norm` \(7\), got 64"),
         ({"blur": 0.5}, "`blur` needs `--views lightly`, got 0.5 with batched views"),

@@ -55,6 +55,7 @@ def make_offline_run(folder, run_id):
     logger.end({}, failed=False)
 
 
+@pytest.mark.slow  # seven processes of W&B
 def test_it_shows_progress_skips_what_is_uploaded_and_says_what_failed(tmp_path):
     for name in ("first", "second", "third"):
         make_offline_run(tmp_path / name, run_id=f"{name}id")

@@ -116,8 +116,16 @@ class Pool:
     def _worker(self, slot: int) -> "subprocess.Popen[str]":
         process = self._processes.get(slot)
         if process is None or process.poll() is not None:
+            process = self._start_worker(slot)
+            self._processes[slot] = process
+        return process
+
+    def _start_worker(self, slot: int) -> "subprocess.Popen[str]":
+        # It inherits what is blocked here: Ctrl-C waits until it has imported everything, and is no traceback then.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             # A session of its own: Ctrl-C reaches the workers once, through `interrupt`, and not twice.
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "adaptive_memory_bank.lab.compare.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -126,8 +134,8 @@ class Pool:
                 env=self._environment(slot),
                 start_new_session=True,
             )
-            self._processes[slot] = process
-        return process
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _environment(self, slot: int) -> dict[str, str]:
         threads = str(max(1, self._cores // self._jobs))

@@ -125,6 +125,11 @@ class RunConfig:
         if not holds:
             raise ValueError(f"`{name}` must be {must_be}, got {getattr(self, name)!r}.")
 
+    def require_rates(self, *names: str) -> None:
+        """Complain about learning rates that no float32 weight survives."""
+        for name in names:
+            self.require(name, 0 < getattr(self, name) <= LARGEST_RATE, f"positive and at most {LARGEST_RATE:g}")
+
     def require_positive(self, *names: str) -> None:
         """Complain about options that are less than 1."""
         for name in names:
@@ -154,6 +159,7 @@ def check_memory(rows: int, batch_size: int) -> None:
 
 
 Config = TypeVar("Config", bound=RunConfig)
+LARGEST_RATE = 1e3
 REMEDY = "Delete {} and start the run anew."
 
 

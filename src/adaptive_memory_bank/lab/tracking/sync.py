@@ -12,6 +12,7 @@ from typing import TextIO
 from adaptive_memory_bank.lab.tracking.wandb_run import check_server
 
 UPLOAD_PATIENCE = 600.0  # seconds for one run
+MARK = "*.wandb.synced"  # W&B's own, of what it has uploaded
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def sync(
         ConnectionError: Where the server does not answer.
     """
     runs = offline_runs(folders)
-    synced = Synced(skipped=[run for run in runs if not again and any(run.glob("*.wandb.synced"))])
+    synced = Synced(skipped=[run for run in runs if not again and any(run.glob(MARK))])
     waiting = [run for run in runs if run not in synced.skipped]
     if waiting:
         check_server()
@@ -82,7 +83,7 @@ def sync(
         print(f"[{number}/{len(waiting)}] {name_of(run)} ... ", end="", file=file, flush=True)
         started = time.perf_counter()
         try:
-            _upload(run, [*options, *(["--include-synced"] if again else [])])
+            _upload(run, options)
         except ConnectionError as error:
             synced.failed[run] = str(error)
             print(f"FAILED, {error}", file=file, flush=True)
@@ -93,6 +94,8 @@ def sync(
 
 
 def _upload(run: Path, options: list[str]) -> None:
+    for mark in run.glob(MARK):
+        mark.unlink()
     command = [sys.executable, "-m", "wandb", "sync", "--yes", *options, str(run)]
     # Without a terminal it cannot prompt, and without WANDB_MODE it cannot stay offline: it uploads or fails.
     environment = {name: value for name, value in os.environ.items() if name != "WANDB_MODE"}
@@ -110,6 +113,6 @@ def _upload(run: Path, options: list[str]) -> None:
     except subprocess.TimeoutExpired as error:
         raise ConnectionError(f"gave up after {UPLOAD_PATIENCE:g} seconds") from error
     # It ends with 0 also where the server turned the run down; what it took, it marks.
-    if done.returncode or not any(run.glob("*.wandb.synced")):
+    if done.returncode or not any(run.glob(MARK)):
         said = (done.stdout or "").strip().splitlines()[-3:]
         raise ConnectionError(" ".join(said) or f"exit code {done.returncode}")

@@ -29,6 +29,10 @@ class NonFiniteLossError(ArithmeticError):
     """The loss became NaN or infinite; the weights are those of the step before."""
 
 
+class NonFiniteWeightsError(NonFiniteLossError):
+    """A weight or a running average became NaN or infinite, while the loss was still a number."""
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """What a run trains on and is scored on."""
@@ -140,8 +144,20 @@ class TrainingModule(pl.LightningModule):
         loader.generator = torch.Generator()
         return loader
 
+    def check_finite_weights(self) -> None:
+        """Raise, on all processes, where a checkpoint would hold a weight or a running average that is no number."""
+        averages = (pair for pair in self.named_buffers() if pair[0].endswith(("running_mean", "running_var")))
+        broken = [name for name, value in (*self.named_parameters(), *averages) if not value.isfinite().all()]
+        if self.trainer.strategy.reduce_boolean_decision(bool(broken), all=False):
+            which = f"`{broken[0]}` is" if broken else "Weights of another process are"
+            raise NonFiniteWeightsError(
+                f"{which} not finite at step {self.trainer.global_step} (epoch {self.current_epoch}): no checkpoint is "
+                "written. A smaller learning rate may help."
+            )
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note what images the encoder takes, so that it can be rebuilt without its dataset."""
+        self.check_finite_weights()
         source, colours = self.data.source, self.data.normalization
         images = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
         checkpoint["images"] = {**images, "mean": list(colours.mean), "std": list(colours.std)}

@@ -13,7 +13,7 @@ from adaptive_memory_bank.lab.runs.files import DiskFullError
 from adaptive_memory_bank.lab.runs.folder import LAST
 from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.retrieval import task as retrieval
-from adaptive_memory_bank.lab.training.step import NonFiniteLossError
+from adaptive_memory_bank.lab.training.step import NonFiniteLossError, NonFiniteWeightsError
 from small_disk import small_disk
 
 
@@ -60,6 +60,18 @@ def test_a_nan_stops_before_the_weights_see_it(retrieval_config, monkeypatch, tm
     assert "NonFiniteLossError: The loss is nan at step 6" in result["error"]
     good = read_checkpoint(folder / "checkpoints" / LAST)
     assert good["global_step"] == 4
+    assert all(value.isfinite().all() for value in good["state_dict"].values() if torch.is_tensor(value))
+
+
+def test_no_checkpoint_holds_an_infinite_average(retrieval_config, tmp_path):
+    # The embeddings are normalised, so the loss stays a number for some steps after the activations have overflowed.
+    expected = (
+        r"running_var` is not finite at step \d+ \(epoch 0\): no checkpoint is written\. .* Last good checkpoint: .*"
+    )
+    with pytest.raises(NonFiniteWeightsError, match=expected):
+        train.run(retrieval_config(run_name="run", lr=1e3, checkpoint_every=1))
+    good = read_checkpoint(tmp_path / "runs" / "run" / "checkpoints" / LAST)
+    assert good["global_step"] > 1
     assert all(value.isfinite().all() for value in good["state_dict"].values() if torch.is_tensor(value))
 
 
