@@ -14,6 +14,7 @@ from adaptive_memory_bank.lab.runs.files import DamagedFileError
 from adaptive_memory_bank.lab.runs.folder import BEST, LAST, PREVIOUS
 from adaptive_memory_bank.lab.training import train
 from exactly import assert_same
+from final_state import final_state
 
 # Steps per epoch: 9 of retrieval, 12 of MoCo. The memory starts, and is re-embedded, in the middle of epochs.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -28,17 +29,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def run(config):
     return train.run(config)
-
-
-def final_state(folder: Path) -> dict[str, Any]:
-    """All that decides the future: weights, bank, filter, optimiser, generators, progress, scores."""
-    state = read_checkpoint(folder / "checkpoints" / LAST)
-    state.pop("journal")  # bytes of a file with times in it
-    for values in state["callbacks"].values():
-        for name in ("latest", "window", "epoch"):
-            values.get(name, {}).pop("time/step_ms", None)
-        values.pop("train_seconds", None)
-    return state
 
 
 @pytest.fixture(scope="module")
