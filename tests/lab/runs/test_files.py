@@ -1,6 +1,8 @@
 """Written whole or not at all; read, or named with what to do."""
 
 import errno
+import re
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +107,12 @@ def test_damaged_or_hostile_yaml_is_named_with_what_to_do(text, what, tmp_path):
 def test_a_few_aliases_are_fine(tmp_path):
     (tmp_path / "x.yaml").write_text("a: &a {x: 1}\nb: [*a, *a]\n")
     assert read_yaml(tmp_path / "x.yaml") == {"a": {"x": 1}, "b": [{"x": 1}, {"x": 1}]}
+
+
+def test_nothing_else_of_the_lab_writes_files():
+    lab = Path(files.__file__).parents[1]
+    writes = re.compile(
+        r"""\.write_(text|bytes)\(|open\([^)]*["'][wax]b?["']|np\.save\w*\(path|torch\.save\([^,]*, path"""
+    )
+    found = {file.name for file in lab.rglob("*.py") if writes.search(file.read_text(encoding="utf-8"))}
+    assert found == {"files.py", "worker.py"}  # the log of a worker is what it prints
