@@ -10,7 +10,7 @@ from adaptive_memory_bank.lab.runs.files import DiskFullError
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.training import train
 from exactly import assert_same
-from final_state import final_state
+from tiny_runs import final_state
 
 
 class Disk:

@@ -14,7 +14,7 @@ from adaptive_memory_bank.lab.runs.files import DamagedFileError
 from adaptive_memory_bank.lab.runs.folder import BEST, LAST, PREVIOUS
 from adaptive_memory_bank.lab.training import train
 from exactly import assert_same
-from final_state import final_state
+from tiny_runs import final_state
 
 # Steps per epoch: 9 of retrieval, 12 of MoCo. The memory starts, and is re-embedded, in the middle of epochs.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
