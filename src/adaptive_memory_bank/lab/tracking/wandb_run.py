@@ -38,11 +38,10 @@ def is_logged_in() -> bool:
     """Whether W&B has a key for this user: in the environment or in `.netrc`. Never asks."""
     if os.environ.get("WANDB_API_KEY"):
         return True
-    hosts = {urlparse(wandb.Settings().base_url).hostname, "api.wandb.ai"}
-    path = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
     try:
-        known = netrc.netrc(str(path))
-    except (OSError, netrc.NetrcParseError):
+        hosts = {urlparse(wandb.Settings().base_url).hostname, "api.wandb.ai"}
+        known = netrc.netrc(os.environ.get("NETRC") or str(Path.home() / ".netrc"))
+    except (OSError, netrc.NetrcParseError, RuntimeError, ValueError):  # no such file, no home, settings that are none
         return False
     return any(known.authenticators(str(host)) for host in hosts)
 
@@ -123,7 +122,7 @@ class WandbRun(Logger):
 def _warn(what: str, folder: Path, error: BaseException) -> None:
     said = " ".join(str(error).split()) or type(error).__name__
     kept = f"The training goes on without it; its own files in {folder} are complete"
-    warnings.warn(f"{what}: {said} {kept}, and what W&B wrote is below {folder / 'wandb'}.", stacklevel=3)
+    warnings.warn(f"{what}: {said} {kept}, and `wandb sync` may upload what is below {folder / 'wandb'}.", stacklevel=3)
 
 
 def start_wandb(mode: str, *, folder: Path, run_id: str, resume: bool, quiet: bool, **init: Any) -> WandbRun | None:
@@ -139,7 +138,8 @@ def start_wandb(mode: str, *, folder: Path, run_id: str, resume: bool, quiet: bo
         run.define_metric("*", step_metric=STEP, step_sync=True)
         return WandbRun(run, folder)
     except Exception as error:
-        wandb.teardown()  # its service holds on to the id of the run that did not start
+        with suppress(Exception):
+            wandb.teardown()  # its service holds on to the id of the run that did not start
         if mode != "online":
             _warn("W&B cannot be started", folder, error)
             return None
