@@ -90,7 +90,7 @@ class Pool:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(_job(run)) + "\n")
+            process.stdin.write(json.dumps(make_job(run)) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
         except BrokenPipeError:
@@ -155,7 +155,8 @@ class Pool:
         process.wait()
 
 
-def _job(run: PlannedRun) -> dict[str, Any]:
+def make_job(run: PlannedRun) -> dict[str, Any]:
+    """What a worker is told: to start the run, or to resume what there is of it."""
     begun = RunFolder(run.folder).config_file.exists()
     config = replace(run.config, resume=str(run.folder)) if begun else run.config
     return {"task": config.task, "config": asdict(config), "given": sorted(run.given), "folder": str(run.folder)}
