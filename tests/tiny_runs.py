@@ -24,9 +24,9 @@ SHORT: dict[str, Any] = {
 }
 
 
-def write_tiny(path: Path) -> str:
+def write_tiny(path: Path, *, images_per_class: int = 8) -> str:
     """24 + 12 characters x 8 images of 16 x 16; returns what `--data` calls them."""
-    data = glyphs(train_classes=24, test_classes=12, images_per_class=8).resized(16)
+    data = glyphs(train_classes=24, test_classes=12, images_per_class=images_per_class).resized(16)
     np.savez(
         path,
         train_images=data.train.images,
