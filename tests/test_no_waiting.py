@@ -34,7 +34,7 @@ def test_a_value_that_is_read_would_be_noticed():
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize("labelled", [False, True])
 def test_measuring_a_batch_filtering_and_realigning(name, labelled):
-    adapter, ring = ADAPTERS[name](), LazyRing(20, 4, torch.float32)
+    adapter, ring = ADAPTERS[name].load()(), LazyRing(20, 4, torch.float32)
     adapter.reset(4)
     for _ in range(4):  # fills the ring, wraps, and folds
         rows, labels = torch.randn(8, 4), torch.zeros(8, dtype=torch.int64) if labelled else None

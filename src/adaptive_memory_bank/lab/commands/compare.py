@@ -52,12 +52,14 @@ def to_compare_config(options: Any) -> CompareConfig:
 
 def main(options: Any) -> int:
     """Train what is missing, print the table and the verdict, write the report."""
-    from adaptive_memory_bank.lab.compare.report import write_report
     from adaptive_memory_bank.lab.compare.runner import compare
-    from adaptive_memory_bank.lab.compare.table import summary
 
     command = shlex.join(["amb", *sys.argv[1:]])
     comparison = compare(to_compare_config(options), command=command)
+    # Not before the options are checked: the libraries that show results take a second to import.
+    from adaptive_memory_bank.lab.compare.report import write_report
+    from adaptive_memory_bank.lab.compare.table import summary
+
     print(f"\n{summary(comparison, color=sys.stdout.isatty())}\n")
     print(f"Report: {write_report(comparison, Path(options.out) / 'report.html')}")
     return 0 if all(run.is_complete for run in comparison.runs) else 1

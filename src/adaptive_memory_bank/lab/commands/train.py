@@ -21,11 +21,14 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
 
 def main(options: Any) -> int:
     """Train, and print how it went."""
+    config = to_config(TASKS[options.task].config, options)
+    if config.resume is None:
+        config.check()  # before torch and Lightning are imported: a wrong name is told at once
     from adaptive_memory_bank.lab.training.process import keep_freed_memory
     from adaptive_memory_bank.lab.training.train import run
 
     keep_freed_memory()
-    result = run(to_config(TASKS[options.task].config, options))
+    result = run(config)
     if result.run is None:  # another rank reports
         return 0
     if result.best and result.best_epoch is not None:

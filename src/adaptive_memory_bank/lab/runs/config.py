@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import yaml
 
-from adaptive_memory_bank.adapters import ADAPTERS
+from adaptive_memory_bank.adapters import adapter_names, find_adapter
 from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, NONE
 
 if TYPE_CHECKING:
     AdapterName = str
 else:
-    AdapterName = Literal[NAMES]  # the command line shows and checks the choices
+    AdapterName = Literal[NAMES] | str  # the command line shows the names; `check_adapter` knows the others, too
 
 
 @dataclass
@@ -23,11 +23,12 @@ class RunConfig:
 
     Args:
         preset: Defaults to start from; every other option overrides them.
-        data: Dataset name (see `amb datasets`) or `npz:PATH`.
+        data: Dataset name (see `amb datasets`), `folder:PATH` (a folder per class) or `npz:PATH`.
         data_root: Folder with the dataset's files; default: where the dataset's loader looks by itself.
         download: Fetch the dataset if it is missing.
         image_size: Side length of training images in pixels; default: the dataset's own.
-        adapter: How the memory follows the encoder; `none` trains without memory, `fresh` (retrieval) re-embeds it.
+        adapter: How the memory follows the encoder: a name, or `package.module:Class` for one of your own. `none`
+            trains without memory, `fresh` (retrieval) re-embeds it.
         adapter_options: Hyper-parameters of the adapter, e.g. `--adapter_options.momentum 0.9`.
         epochs: Passes over the training set.
         batch_size: Images per step and process.
@@ -135,14 +136,18 @@ def check_adapter(adapter: str, options: dict[str, Any]) -> None:
         if options:
             raise ValueError(f"`adapter_options` need an adapter, got {options} with `adapter` {adapter}.")
         return
-    if adapter not in NAMES:
-        raise ValueError(f"`adapter` must be one of {', '.join(NAMES)}, got {adapter!r}.")
-    accepted = list(inspect.signature(ADAPTERS[adapter]).parameters)
+    if adapter not in (*NAMES, *adapter_names()) and ":" not in adapter:
+        known = ", ".join(dict.fromkeys((*NAMES, *adapter_names())))
+        raise ValueError(f"`adapter` must be one of {known}, or `package.module:Class`, got {adapter!r}.")
+    if adapter in NAMES and not options:
+        return  # its class imports torch, which takes longer than everything else here
+    kind = find_adapter(adapter)
+    accepted = list(inspect.signature(kind).parameters)
     unknown = [name for name in options if name not in accepted]
     if unknown:
         takes = f"must be among {', '.join(accepted)}" if accepted else "must be empty"
         raise ValueError(f"`adapter_options` of {adapter} {takes}, got {', '.join(unknown)}.")
-    ADAPTERS[adapter](**options)  # its own checks of the values
+    kind(**options)  # its own checks of the values
 
 
 def check_memory(rows: int, batch_size: int) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from adaptive_memory_bank.lab.data.registry import check_dataset
+from adaptive_memory_bank.lab.models.names import check_model, pml_losses
 from adaptive_memory_bank.lab.runs.config import RunConfig
 
 PAPER: dict[str, Any] = {
@@ -102,6 +104,10 @@ class RetrievalConfig(RunConfig):
     def check(self) -> None:
         """Check what both tasks share, then what is retrieval's own."""
         super().check()
+        check_dataset(self.data, download=self.download)
+        check_model(self.model)
+        known = ("supcon", *pml_losses())
+        self.require("loss", self.loss in known, f"one of {', '.join(known)}")
         self.require("images_per_class", self.images_per_class >= 2, "at least 2, or there are no positive pairs")
         if self.batch_size % self.images_per_class:
             raise ValueError(

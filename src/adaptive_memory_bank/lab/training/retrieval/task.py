@@ -18,7 +18,7 @@ from adaptive_memory_bank.lab.runs.config import check_memory
 from adaptive_memory_bank.lab.training.reembedding import refresh
 from adaptive_memory_bank.lab.training.retrieval.backbone_checks import check_backbone
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
-from adaptive_memory_bank.lab.training.retrieval.criteria import batch_criterion, check_loss, memory_criterion
+from adaptive_memory_bank.lab.training.retrieval.criteria import batch_criterion, check_loss_options, memory_criterion
 from adaptive_memory_bank.lab.training.scores import evaluating, retrieval_scores, summary
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
 from adaptive_memory_bank.lab.training.train import Training
@@ -30,7 +30,7 @@ from adaptive_memory_bank.lab.training.worst_queries import worst_queries
 def build(config: RetrievalConfig) -> Training:
     """Everything a run needs; complains before anything is written or downloaded."""
     config.check()
-    check_loss(config)
+    check_loss_options(config)
     check_backbone(config)
     _warn_of_idle_memory(config)
     data = retrieval_data(config)
