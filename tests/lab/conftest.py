@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from adaptive_memory_bank.lab.data import Part
 from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
 from adaptive_memory_bank.lab.runs.config import RunConfig, make_config, save_config
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
@@ -34,14 +35,21 @@ def one_thread(monkeypatch):
 def tiny(tmp_path_factory) -> str:
     """24 + 12 characters x 8 images of 16 x 16."""
     data = glyphs(train_classes=24, test_classes=12, images_per_class=8).resized(16)
-    path = tmp_path_factory.mktemp("data") / "tiny.npz"
-    np.savez(
-        path,
-        train_images=data.train.images,
-        train_labels=data.train.labels.numpy(),
-        test_images=data.query.images,
-        test_labels=data.query.labels.numpy(),
-    )
+    return saved(data.train, data.query, tmp_path_factory.mktemp("data") / "tiny.npz")
+
+
+@pytest.fixture(scope="session")
+def tiny_classes(tmp_path_factory) -> str:
+    """24 characters x 8 + 4 images of 16 x 16: the same classes to train and to test on."""
+    images = glyphs(train_classes=24, test_classes=2, images_per_class=12).resized(16).train
+    tested = torch.arange(len(images)) % 12 >= 8
+    parts = [images.subset(chosen.nonzero()[:, 0]) for chosen in (~tested, tested)]
+    return saved(*parts, tmp_path_factory.mktemp("data") / "tiny.npz")
+
+
+def saved(train: Part, test: Part, path: Path) -> str:
+    arrays = {"train_images": train.images, "train_labels": train.labels.numpy()}
+    np.savez(path, **arrays, test_images=test.images, test_labels=test.labels.numpy())
     return f"npz:{path}"
 
 
@@ -67,9 +75,9 @@ def retrieval_config(tiny, tmp_path) -> Callable[..., RetrievalConfig]:
 
 
 @pytest.fixture
-def moco_config(tiny, tmp_path) -> Callable[..., MocoConfig]:
+def moco_config(tiny_classes, tmp_path) -> Callable[..., MocoConfig]:
     """A run of two short epochs."""
-    mine = {**SHORT, "data": tiny, "out": str(tmp_path / "runs"), "width": 0.125, "memory": 64}
+    mine = {**SHORT, "data": tiny_classes, "out": str(tmp_path / "runs"), "width": 0.125, "memory": 64}
     return lambda **options: make_config(MocoConfig, **{**mine, **options})
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from adaptive_memory_bank.lab.runs.config import load_config, make_config, resumed_config, save_config
 from adaptive_memory_bank.lab.training import train
+from adaptive_memory_bank.lab.training.fitting import memory_rows
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval import criteria
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
-from adaptive_memory_bank.lab.training.retrieval.task import memory_rows
 from adaptive_memory_bank.lab.training.tasks import TASKS, read_config
 
 
@@ -111,7 +111,11 @@ def test_wrong_moco_options_are_refused(options, message):
         ({"data": "nonsense"}, "must be one of glyphs, digits"),
         ({"model": "resnt18"}, "`model` must be `conv4` or a timm model"),
         ({"memory": 10}, r"`memory` must hold at least a batch \(16 rows\), got 10 rows"),
-        ({"batch_size": 80}, "`batch_size` must ask for no more classes than the 19 there are to train on, got 80"),
+        (
+            {"batch_size": 96, "images_per_class": 3},  # of 8: 96 images of 19 classes are 6 of 16 classes
+            r"no more classes than the 19 there are to train on, got 96 \(32 classes a step\)."
+            " `--batch_size 57` or `--images_per_class 6` would work.",
+        ),
         ({"loss": "SupConn"}, "`loss` must be one of supcon, AngularLoss"),
         ({"loss_options": {"margin": 1}}, "`loss_options` belong to a pytorch-metric-learning loss"),
         ({"validation": 0.95}, "`validation` must leave at least 2 of 24 classes to train on, got 0.95"),

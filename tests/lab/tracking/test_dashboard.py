@@ -64,7 +64,7 @@ def test_only_the_runs_of_the_comparison_are_shown(tmp_path, write_run):
 def test_an_entity_is_needed(tmp_path, write_run):
     write_run(tmp_path, "xbn")
     with pytest.raises(ValueError, match="`entity` must name the W&B entity"):
-        dashboard("t", read_comparison([tmp_path]).runs, project="p", dry_run=True)
+        dashboard("t", read_comparison([tmp_path]).runs, project="p")
 
 
 def test_without_a_login_it_says_so_and_asks_nothing(tmp_path, write_run, capsys):
@@ -76,6 +76,6 @@ def test_without_a_login_it_says_so_and_asks_nothing(tmp_path, write_run, capsys
 def test_the_command_writes_the_specification(tmp_path, write_run, capsys):
     write_run(tmp_path, "xbn")
     out = tmp_path / "spec.json"
-    assert main(["dashboard", str(tmp_path), "--entity", "e", "--project", "p", "--dry-run", "--out", str(out)]) == 0
+    assert main(["dashboard", str(tmp_path), "--dry-run", "--out", str(out)]) == 0  # of nobody's project
     assert capsys.readouterr().out == f"Dashboard: {out}\n"
     assert panels_of(json.loads(out.read_text()))

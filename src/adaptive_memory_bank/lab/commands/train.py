@@ -1,20 +1,24 @@
 """`amb retrieval`, `amb moco`: one command for every task."""
 
+from argparse import SUPPRESS
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from adaptive_memory_bank.lab.commands.words import find_command, find_value
+from adaptive_memory_bank.lab.commands.words import find_command, find_value, find_values
 from adaptive_memory_bank.lab.runs.options import add_options, to_config
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
 
 def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """One option per field of the task's configuration."""
+    kind = TASKS[str(find_command(words))].config
     parser.add_argument("--config", action="config", help="YAML file with options, such as the config.yaml of a run.")
+    given = sorted(find_values(kind.fitted_fields, words))
+    parser.add_argument("--given", type=list[str], default=given, help=SUPPRESS)
     try:
-        add_options(parser, TASKS[str(find_command(words))].config, preset=find_value("preset", words, default="small"))
+        add_options(parser, kind, preset=find_value("preset", words, default="small"))
     except ValueError as error:
         parser.error(str(error))
 
@@ -28,7 +32,7 @@ def main(options: Any) -> int:
     from adaptive_memory_bank.lab.training.train import run
 
     keep_freed_memory()
-    result = run(config)
+    result = run(config, options.given)
     if result.run is None:  # another rank reports
         return 0
     if result.best and result.best_epoch is not None:

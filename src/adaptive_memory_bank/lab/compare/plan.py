@@ -38,6 +38,7 @@ class PlannedRun:
         name: Folder below the comparison's own. It ends in a digest of all options, so that a run made with other
             options is never taken for this one.
         config: The options of the task.
+        given: Names of those that the comparison was given, and that no data may change.
         setting: The table it belongs to.
         variant: The row it belongs to.
         batch_size: Batch size of the grid; None where there is no grid, and for a variant that sets its own.
@@ -47,6 +48,7 @@ class PlannedRun:
 
     name: str
     config: RunConfig
+    given: frozenset[str]
     setting: str
     variant: str
     batch_size: int | None
@@ -94,6 +96,7 @@ def _plan_run(
     options = {**config.options, **setting.options, **grid, **own}
     batch = None if "batch_size" in own else batch
     memory = None if "memory" in own else memory
+    given = frozenset(options)
     if "preset" not in options:
         options = {**TASKS[config.task].quick, **options}
     if options.get("adapter") == NONE.name:
@@ -104,7 +107,7 @@ def _plan_run(
     name = "-".join([*(_slug(str(part)) for part in parts if part), _digest(run)])
     run.out, run.run_name, run.name = config.out, name, variant.name
     run.group = run.group or f"compare-{_slug(Path(config.out).resolve().name)}"
-    return PlannedRun(name, run, setting.name, variant.name, batch, memory)
+    return PlannedRun(name, run, given, setting.name, variant.name, batch, memory)
 
 
 def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> RunConfig:

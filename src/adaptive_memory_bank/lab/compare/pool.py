@@ -153,7 +153,7 @@ def _job(run: PlannedRun) -> dict[str, Any]:
         # Its own file has the other options; only those of this machine are passed again.
         keep = {name: getattr(config, name) for name in config.machine_fields - {"run_name", "resume"}}
         config = replace(config, **keep, resume=str(run.folder))
-    return {"task": config.task, "config": asdict(config), "folder": str(run.folder)}
+    return {"task": config.task, "config": asdict(config), "given": sorted(run.given), "folder": str(run.folder)}
 
 
 def _record_failure(finished: Finished) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import queue
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -82,6 +82,7 @@ def _gpu_count(runs: Sequence[PlannedRun]) -> int:
 def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedRun], file: TextIO) -> None:
     """Show one bar over all epochs, and a line for every run that ends."""
     ended = {run.name: run.config.epochs for run in planned if run not in missing}
+    told: set[str] = set()
     before = sum(epochs_logged(run.folder) for run in missing)
     total = sum(run.config.epochs for run in planned)
     bar = tqdm(
@@ -101,8 +102,17 @@ def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedR
                     return
                 ended[finished.run.name] = finished.run.config.epochs
                 tqdm.write(f"[{len(ended)}/{len(planned)}] {describe(finished)}", file=file)
+            for text in _told(pool.running) - told:
+                told.add(text)
+                tqdm.write(text, file=file)
             under_way = sum(epochs_logged(run.folder) for run in pool.running)
             bar.update(max(0, sum(ended.values()) + under_way - bar.n))
+
+
+def _told(runs: Iterable[PlannedRun]) -> set[str]:
+    """What runs say of their data when they start."""
+    results = (read_result(RunFolder(run.folder)) for run in list(runs))
+    return {result.told for result in results if result is not None and result.told}
 
 
 def describe(finished: Finished) -> str:

@@ -1,8 +1,8 @@
 """Run: a worker process that trains one run after another, so that the libraries are imported only once.
 
-It reads one JSON object a line from standard input (`task`, `config`, `folder`), trains, and answers with one JSON
-object a line (`status`, `error`). What the training prints goes to `log.txt` in the folder of the run. When standard
-input ends while it trains, whoever started it is gone: it stops as after Ctrl-C, with a checkpoint.
+It reads one JSON object a line from standard input (`task`, `config`, `given`, `folder`), trains, and answers with one
+JSON object a line (`status`, `error`). What the training prints goes to `log.txt` in the folder of the run. When
+standard input ends while it trains, whoever started it is gone: it stops as after Ctrl-C, with a checkpoint.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     with _printing_to(RunFolder(folder).log_file):
         try:
-            result = run(TASKS[job["task"]].configure(job["config"]))
+            result = run(TASKS[job["task"]].configure(job["config"]), job.get("given"))
             return {"status": result.status, "error": None}
         except KeyboardInterrupt:
             return {"status": "interrupted", "error": None}

@@ -26,12 +26,13 @@ class RunConfig:
         data: Dataset name (see `amb datasets`), `folder:PATH` (a folder per class) or `npz:PATH`.
         data_root: Folder with the dataset's files; default: where the dataset's loader looks by itself.
         download: Fetch the dataset if it is missing.
-        image_size: Side length of training images in pixels; default: the dataset's own.
+        image_size: Side length of training images in pixels; default: the dataset's usual one, or that of its images
+            where they are smaller.
         adapter: How the memory follows the encoder: a name, or `package.module:Class` for one of your own. `none`
             trains without memory, `fresh` (retrieval) re-embeds it.
         adapter_options: Hyper-parameters of the adapter, e.g. `--adapter_options.momentum 0.9`.
         epochs: Passes over the training set.
-        batch_size: Images per step and process.
+        batch_size: Images per step and process; fewer where the data has no more, unless it is given.
         seed: Of weights, sampling and augmentation.
         out: Parent folder of runs.
         run_name: Folder of this run below `out`; default: made from task, data, adapter and seed.
@@ -65,6 +66,8 @@ class RunConfig:
         {"out", "run_name", "resume", "data_root", "download", "num_workers", "threads", "quiet"}
         | {"accelerator", "devices", "num_nodes", "wandb", "project", "entity"}
     )
+    # What is fitted to the data unless it is given.
+    fitted_fields: ClassVar[tuple[str, ...]] = ("image_size", "batch_size")
 
     preset: str = "small"
     data: str = "glyphs"
@@ -205,6 +208,12 @@ def from_plain(kind: type[Config], options: Mapping[str, Any]) -> Config:
     tuples = {f.name for f in fields(kind) if isinstance(f.default, tuple)}
     plain: dict[str, Any] = {key: tuple(value) if key in tuples else value for key, value in options.items()}
     return kind(**plain)
+
+
+def given_options(config: RunConfig) -> frozenset[str]:
+    """The options that differ from those of the preset: what was asked for, as far as a configuration can tell."""
+    usual = make_config(type(config), config.preset)
+    return frozenset(f.name for f in fields(config) if getattr(config, f.name) != getattr(usual, f.name))
 
 
 def resumed_config(config: Config, saved: Config) -> Config:

@@ -1,6 +1,7 @@
 """From a configuration to a finished run folder: what all tasks have in common."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ class Training:
     module: TrainingModule
     evaluate: Callable[[Any], Evaluation]  # scores the module
     searched: Part | None  # images that queries search, for the pictures of the worst; None: the queries
+    told: str = ""  # what it trains on, and which options were fitted to that
     idle_parameters: bool = False  # whether some steps leave parameters without gradient (DDP must know)
 
     @property
@@ -41,7 +43,7 @@ class Training:
         """What the run's result says of it."""
         bank, held_out = self.module.bank, self.module.data.held_out
         chosen_on = "evaluation" if held_out is None else "validation"
-        return {"memory_size": 0 if bank is None else bank.size, "chosen_on": chosen_on}
+        return {"memory_size": 0 if bank is None else bank.size, "chosen_on": chosen_on, "told": self.told}
 
     def monitor(self) -> EvaluationMonitor:
         """What scores the module after epochs; held-out classes, where there are any, choose the best of them."""
@@ -52,8 +54,13 @@ class Training:
         )
 
 
-def run(config: RunConfig) -> RunResult:
+def run(config: RunConfig, given: Collection[str] | None = None) -> RunResult:
     """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder.
+
+    Args:
+        config: The options.
+        given: Those that must be as they are, others may be fitted to the data; default: all that differ from the
+            preset's.
 
     Example:
         >>> from adaptive_memory_bank.lab.runs.config import make_config
@@ -69,11 +76,14 @@ def run(config: RunConfig) -> RunResult:
         earlier = read_result(folder)
         if earlier is not None and earlier.status == "complete":
             return earlier
+        given = config.fitted_fields  # they were fitted when the run began
     with isolated(config):
-        training = TASKS[config.task].build(config)  # every complaint comes before a folder exists
+        training = TASKS[config.task].build(config, given)  # every complaint comes before a folder exists
         resumed = folder is not None
+        if not config.quiet and _writes():
+            print(training.told, file=sys.stderr)
         if folder is None and _writes():
-            folder = RunFolder.create(config)
+            folder = RunFolder.create(training.module.config)
         return _train(training, folder, resumed=resumed)
 
 

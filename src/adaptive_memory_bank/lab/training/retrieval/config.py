@@ -60,7 +60,7 @@ class RetrievalConfig(RunConfig):
         memory: Size of the bank: up to 1 a share of the training set, beyond that rows.
         memory_start: Epochs before the loss uses the memory, while it fills and adapts; may be a fraction.
         fresh_every: With `--adapter fresh`, re-embed all of the memory every this many steps.
-        images_per_class: Images of each class in a batch.
+        images_per_class: Images of each class in a batch; more where the data has few classes, unless it is given.
         lr: Learning rate of AdamW.
         weight_decay: Of AdamW.
         lr_step: Multiply the learning rate by `lr_gamma` every this many epochs.
@@ -74,6 +74,9 @@ class RetrievalConfig(RunConfig):
 
     task: ClassVar[str] = "retrieval"
     presets: ClassVar[Mapping[str, dict[str, Any]]] = {"small": {}, "photos": PHOTOS, "paper": PAPER}
+    fitted_fields: ClassVar[tuple[str, ...]] = (
+        *RunConfig.fitted_fields, "images_per_class", "memory", "validation"
+    )  # fmt: skip
 
     model: str = "conv4_32"
     pretrained: bool = False
