@@ -84,11 +84,10 @@ def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedR
     ended = {run.name: run.config.epochs for run in planned if run not in missing}
     told: set[str] = set()
     before = sum(epochs_logged(run.folder) for run in missing)
-    total = sum(run.config.epochs for run in planned)
     bar = tqdm(
-        total=total,
+        total=sum(run.config.epochs for run in planned),
         initial=sum(ended.values()) + before,
-        bar_format="{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} epochs, {elapsed} passed, {remaining} left",
+        bar_format="{percentage:3.0f}% |{bar}| {desc}, {elapsed} passed, {remaining} left",
         smoothing=0,  # epochs come in bursts
         disable=None,  # where there is no terminal
         dynamic_ncols=True,
@@ -96,6 +95,7 @@ def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedR
     )
     with bar:
         while True:
+            _show(bar, pool, sum(ended.values()))
             with contextlib.suppress(queue.Empty):
                 finished = pool.finished.get(timeout=POLL_EVERY)
                 if finished is None:
@@ -105,8 +105,16 @@ def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedR
             for text in _told(pool.running) - told:
                 told.add(text)
                 tqdm.write(text, file=file)
-            under_way = sum(epochs_logged(run.folder) for run in pool.running)
-            bar.update(max(0, sum(ended.values()) + under_way - bar.n))
+
+
+def _show(bar: "tqdm[None]", pool: Pool, ended: int) -> None:
+    """Bring the bar up to date, parts of epochs included, and let its clock go on where nothing has moved."""
+    under_way = sum(run.config.epochs * pool.done.get(run.name, 0.0) for run in list(pool.running))
+    bar.n = max(bar.n, ended + under_way)
+    starting = sum(run.name not in pool.done for run in list(pool.running))
+    words = f"{bar.n:.0f}/{bar.total} epochs" + (f", {starting} starting" if starting else "")
+    bar.set_description_str(words, refresh=False)
+    bar.refresh()
 
 
 def _told(runs: Iterable[PlannedRun]) -> set[str]:

@@ -42,7 +42,8 @@ class RunConfig:
         eval_batch_size: Images per evaluation batch.
         log_every: Log the training loss every this many steps.
         checkpoint_every: Write a resumable checkpoint every this many steps, besides every epoch's end; 0: only there.
-        drift_every: Measure feature drift every this many steps; 1 is the paper's figure, 0 turns it off.
+        drift_every: Measure feature drift every this many steps, and ten times an epoch at least; 1 is the paper's
+            figure, 0 turns it off.
         probe_size: Images in the fixed batch that measures drift.
         staleness_rows: Stored rows compared with fresh embeddings every epoch; 0 turns it off.
         num_workers: Loader processes; 0 loads in the training process.

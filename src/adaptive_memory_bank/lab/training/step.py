@@ -17,7 +17,7 @@ from adaptive_memory_bank.lab.data import BatchLoader, ImageDataset, Part, Retri
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Transform
 from adaptive_memory_bank.lab.runs.config import RunConfig
-from adaptive_memory_bank.lab.training.scores import embed_part
+from adaptive_memory_bank.lab.training.scores import OnEmbedded, embed_part, tell_nobody
 
 # With fewer channels, oneDNN's gradient of a strided 1x1 convolution crashes or hangs in channels-last memory on AVX2.
 FEWEST_CHANNELS = 8
@@ -56,6 +56,7 @@ class TrainingModule(pl.LightningModule):
         if follow and bank is not None:
             self.sources = StoredSources(bank.size, bank.dim, gather_distributed=bank.gather_distributed)
         self.last: dict[str, float] = {}
+        self.on_embedded: OnEmbedded = tell_nobody  # watches evaluations
 
     @property
     def bank(self) -> AdaptiveMemoryBank | None:
@@ -171,6 +172,7 @@ class TrainingModule(pl.LightningModule):
             batch_size=self.config.eval_batch_size,
             device=self.device,
             workers=self.config.num_workers,
+            on_embedded=self.on_embedded,
         )
 
     def shaped(self, images: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from adaptive_memory_bank.lab.training.tasks import TASKS
 from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.lab.training.watch.interrupts import InterruptGuard, TrainingInterrupted
 from adaptive_memory_bank.lab.training.watch.monitors import DriftMonitor, StalenessMonitor
-from adaptive_memory_bank.lab.training.watch.progress import Progress
+from adaptive_memory_bank.lab.training.watch.progress import Progress, ShareDone
 from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 
@@ -54,13 +54,16 @@ class Training:
         )
 
 
-def run(config: RunConfig, given: Collection[str] | None = None) -> RunResult:
+def run(
+    config: RunConfig, given: Collection[str] | None = None, *, tell: Callable[[float], None] | None = None
+) -> RunResult:
     """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder.
 
     Args:
         config: The options.
         given: Those that must be as they are, others may be fitted to the data; default: all that differ from the
             preset's.
+        tell: Is called a few times a second with the share of the run that is done.
 
     Example:
         >>> from adaptive_memory_bank.lab.runs.config import make_config
@@ -84,7 +87,8 @@ def run(config: RunConfig, given: Collection[str] | None = None) -> RunResult:
             print(training.told, file=sys.stderr)
         if folder is None and _writes():
             folder = RunFolder.create(training.module.config)
-        return _train(training, folder, resumed=resumed)
+        watching = [] if tell is None else [ShareDone(tell)]
+        return _train(training, folder, watching, resumed=resumed)
 
 
 def _writes() -> bool:
@@ -92,7 +96,7 @@ def _writes() -> bool:
     return int(cast("Any", rank_zero_only).rank) == 0
 
 
-def _train(training: Training, folder: RunFolder | None, *, resumed: bool) -> RunResult:
+def _train(training: Training, folder: RunFolder | None, watching: list[Callback], *, resumed: bool) -> RunResult:
     config, evaluation = training.module.config, training.monitor()
     record = RunRecord(config, folder if _writes() else None, facts=training.facts, resumed=resumed)
     saved_in = Path() if folder is None else folder.checkpoints  # ranks other than 0 take part but write nothing
@@ -100,7 +104,7 @@ def _train(training: Training, folder: RunFolder | None, *, resumed: bool) -> Ru
     watch, guard = TrainingLog(config.log_every), InterruptGuard(checkpoints)
     guard.install()
     try:
-        callbacks = [watch, *_monitors(config, record, evaluation), checkpoints, guard]
+        callbacks = [watch, *_monitors(config, record, evaluation), *watching, checkpoints, guard]
         _fit(training, record, callbacks, folder if resumed else None)
         record.show_gallery(evaluation, training.module.data.source.query, training.searched)
         return record.end("complete", evaluation, watch)
