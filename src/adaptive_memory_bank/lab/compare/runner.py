@@ -5,7 +5,7 @@ import queue
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from filelock import FileLock, Timeout
 from tqdm import tqdm
@@ -107,7 +107,7 @@ def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedR
                 tqdm.write(text, file=file)
 
 
-def _show(bar: "tqdm[None]", pool: Pool, ended: int) -> None:
+def _show(bar: Any, pool: Pool, ended: int) -> None:
     """Bring the bar up to date, parts of epochs included, and let its clock go on where nothing has moved."""
     under_way = sum(run.config.epochs * pool.done.get(run.name, 0.0) for run in list(pool.running))
     bar.n = max(bar.n, ended + under_way)

@@ -87,7 +87,7 @@ def run(
             print(training.told, file=sys.stderr)
         if folder is None and _writes():
             folder = RunFolder.create(training.module.config)
-        watching = [] if tell is None else [ShareDone(tell)]
+        watching: list[Callback] = [] if tell is None else [ShareDone(tell)]
         return _train(training, folder, watching, resumed=resumed)
 
 
