@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from adaptive_memory_bank.lab.commands.main import main
+from adaptive_memory_bank.lab.compare.config import CompareConfig
+from adaptive_memory_bank.lab.compare.plan import plan_runs
+from adaptive_memory_bank.lab.compare.pool import _job
+from adaptive_memory_bank.lab.compare.worker import run_job
 from adaptive_memory_bank.lab.data import Part, RetrievalData, load_dataset
 from adaptive_memory_bank.lab.runs.config import make_config
 from adaptive_memory_bank.lab.training.fitting import (
@@ -68,6 +72,22 @@ def test_digits_train_with_every_default(task, tmp_path, capsys):
     words = ["--data", "digits", "--out", str(tmp_path), "--wandb", "disabled", "--threads=1"]
     assert main([task, *words, "--epochs=1", *(["--memory_start=0"] if task == "retrieval" else [])]) == 0
     assert "8 px" in capsys.readouterr().err
+
+
+def test_a_comparison_resumes_a_run_whose_batch_was_fitted(folder, tmp_path):
+    """A comparison's own batch of 16 takes 4 classes; where there are 3 x 6 images it is 12, and the run keeps that."""
+    for number, place in enumerate(sorted((folder / "train").iterdir())):
+        for image in sorted(place.iterdir())[6 if number < 3 else 0 :]:
+            image.unlink()
+    options = {"data": f"folder:{folder}", "wandb": "disabled", "epochs": 1, "memory_start": 0.0, "quiet": True}
+    (planned,) = plan_runs(CompareConfig(adapters=["xbn"], seeds=[0], options=options, out=str(tmp_path / "runs")))
+    assert run_job(_job(planned)) == {"status": "complete", "error": None}
+    assert yaml.safe_load((planned.folder / "config.yaml").read_text())["batch_size"] == 12
+    result = json.loads((planned.folder / "result.json").read_text())
+    (planned.folder / "result.json").write_text(json.dumps({**result, "status": "interrupted"}))
+    again = _job(planned)
+    assert again["config"]["resume"] == str(planned.folder)
+    assert run_job(again) == {"status": "complete", "error": None}
 
 
 def test_what_was_given_and_cannot_be_met_is_refused_with_numbers_that_work(folder, tmp_path, capsys):

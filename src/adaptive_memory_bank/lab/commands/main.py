@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser(words)
     options = parser.parse_args(words)
     try:
-        return int(_load(options.command).main(options[options.command]))
+        chosen = options[options.command]
+        chosen.words = words  # which options were given, and which are defaults, only they can tell
+        return int(_load(options.command).main(chosen))
     except KeyboardInterrupt:
         return 130
     except (ValueError, ArithmeticError, OSError) as error:  # what users can fix; anything else is a bug, shown in full

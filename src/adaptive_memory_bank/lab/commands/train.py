@@ -1,12 +1,12 @@
 """`amb retrieval`, `amb moco`: one command for every task."""
 
-from argparse import SUPPRESS
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jsonargparse import ArgumentParser
 
 from adaptive_memory_bank.lab.commands.words import find_command, find_value, find_values
+from adaptive_memory_bank.lab.data.registry import check_path
 from adaptive_memory_bank.lab.runs.options import add_options, to_config
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
@@ -15,8 +15,6 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """One option per field of the task's configuration."""
     kind = TASKS[str(find_command(words))].config
     parser.add_argument("--config", action="config", help="YAML file with options, such as the config.yaml of a run.")
-    given = sorted(find_values(kind.fitted_fields, words))
-    parser.add_argument("--given", type=list[str], default=given, help=SUPPRESS)
     try:
         add_options(parser, kind, preset=find_value("preset", words, default="small"))
     except ValueError as error:
@@ -28,11 +26,12 @@ def main(options: Any) -> int:
     config = to_config(TASKS[options.task].config, options)
     if config.resume is None:
         config.check()  # before torch and Lightning are imported: a wrong name is told at once
+        check_path(config.data, config.data_root)
     from adaptive_memory_bank.lab.training.process import keep_freed_memory
     from adaptive_memory_bank.lab.training.train import run
 
     keep_freed_memory()
-    result = run(config, options.given)
+    result = run(config, find_values(config.fitted_fields, options.words))
     if result.run is None:  # another rank reports
         return 0
     if result.best and result.best_epoch is not None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from adaptive_memory_bank.lab.compare.plan import PlannedRun
+from adaptive_memory_bank.lab.runs.config import make_config
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.results import RunResult, read_result, write_result
 
@@ -155,9 +156,10 @@ class Pool:
 def _job(run: PlannedRun) -> dict[str, Any]:
     config = run.config
     if RunFolder(run.folder).config_file.exists():
-        # Its own file has the other options; only those of this machine are passed again.
-        keep = {name: getattr(config, name) for name in config.machine_fields - {"run_name", "resume"}}
-        config = replace(config, **keep, resume=str(run.folder))
+        # Its own file has what was fitted to the data; here that is as the preset has it, which asks for nothing.
+        usual = make_config(type(config), config.preset)
+        fitted = {name: getattr(usual, name) for name in config.fitted_fields if name not in run.given}
+        config = replace(config, **fitted, resume=str(run.folder))
     return {"task": config.task, "config": asdict(config), "given": sorted(run.given), "folder": str(run.folder)}
 
 

@@ -15,6 +15,7 @@ from adaptive_memory_bank.lab.compare.config import CompareConfig, usable_cores
 from adaptive_memory_bank.lab.compare.plan import PlannedRun, plan_runs, write_plan
 from adaptive_memory_bank.lab.compare.pool import Finished, Pool
 from adaptive_memory_bank.lab.compare.reading import read_comparison
+from adaptive_memory_bank.lab.data.registry import check_path
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.history import epochs_logged
 from adaptive_memory_bank.lab.runs.results import Run, RunResult, read_result
@@ -37,6 +38,8 @@ def compare(config: CompareConfig, *, command: str = "", file: TextIO | None = N
         KeyboardInterrupt: After Ctrl-C, once the trainings have left their checkpoints.
     """
     planned = plan_runs(config)
+    for data, root in {(run.config.data, run.config.data_root) for run in planned}:
+        check_path(data, root)
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
     with _alone_in(out):

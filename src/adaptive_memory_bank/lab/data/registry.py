@@ -84,7 +84,23 @@ def load_dataset(
         (1437, 360, 8)
     """
     check_dataset(name, download=download)
+    where = _place(name, root)
+    return find_source(_key(name)).load(where, seed=seed, download=download)
+
+
+def _place(name: str, root: str | Path | None) -> Path:
+    """Where a dataset is looked for."""
     _, _, path = name.partition(":")
     base = Path(root) if root is not None else (Path() if path else default_root())
-    where = base / Path(path).expanduser() if path else base.expanduser()
-    return find_source(_key(name)).load(where, seed=seed, download=download)
+    return base / Path(path).expanduser() if path else base.expanduser()
+
+
+def check_path(name: str, root: str | Path | None = None) -> None:
+    """Complain about the path of `name:PATH` if there is nothing; imports nothing.
+
+    Raises:
+        FileNotFoundError: Naming it.
+    """
+    kind, _, path = name.partition(":")
+    if path and not _place(name, root).exists():
+        raise FileNotFoundError(f"`data` {kind}: {_place(name, root)} not found.")
