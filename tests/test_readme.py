@@ -1,7 +1,11 @@
 """README: its code runs, its shape is the house's."""
 
 import ast
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,31 @@ def test_a_code_block_runs_as_it_stands(code):
     exec(compile(code, "README.md", "exec"), names)
     for expression, shape in re.findall(r"^(\S.*?)  # (\([\d, ]+\))", code, flags=re.MULTILINE):
         assert tuple(eval(expression, names).shape) == ast.literal_eval(shape), expression
+
+
+@pytest.mark.slow
+def test_the_adapter_of_ones_own_goes_through_a_comparison(tmp_path):
+    """As a user would: the block in a file, its class by name, in a worker process, with the built-in ones."""
+    (source,) = (block for block in BLOCKS if "class RunningMean" in block)
+    (tmp_path / "mine.py").write_text(source, encoding="utf-8")
+    words = ["compare", "--adapters", "identity", "auto", "mine:RunningMean", "--seeds", "0", "--data", "digits"]
+    words += ["--epochs", "1", "--memory_start", "0", "--jobs", "1", "--out", "runs", "--wandb", "disabled"]
+    command = [
+        sys.executable,
+        "-c",
+        "from adaptive_memory_bank.lab.commands.main import main; raise SystemExit(main())",
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {
+        line.split()[0]: line.split() for line in done.stdout.splitlines() if re.match(r"(identity|auto|mine:)", line)
+    }
+    assert set(rows) == {"identity", "auto", "mine:RunningMean"}
+    results = json.loads((tmp_path / "runs" / "results.json").read_text())
+    assert {run["adapter"]: run["status"] for run in results} == dict.fromkeys(rows, "complete")
 
 
 def test_there_are_code_blocks_to_run():

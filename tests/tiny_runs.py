@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from adaptive_memory_bank.lab.data import Part
 from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
 from adaptive_memory_bank.lab.runs.checkpoints import read_checkpoint
 from adaptive_memory_bank.lab.runs.folder import LAST
@@ -27,13 +29,19 @@ SHORT: dict[str, Any] = {
 def write_tiny(path: Path, *, images_per_class: int = 8) -> str:
     """24 + 12 characters x 8 images of 16 x 16; returns what `--data` calls them."""
     data = glyphs(train_classes=24, test_classes=12, images_per_class=images_per_class).resized(16)
-    np.savez(
-        path,
-        train_images=data.train.images,
-        train_labels=data.train.labels.numpy(),
-        test_images=data.query.images,
-        test_labels=data.query.labels.numpy(),
-    )
+    return _saved(data.train, data.query, path)
+
+
+def write_tiny_classes(path: Path) -> str:
+    """24 characters x 8 + 4 images of 16 x 16: the same classes to train and to test on."""
+    images = glyphs(train_classes=24, test_classes=2, images_per_class=12).resized(16).train
+    tested = torch.arange(len(images)) % 12 >= 8
+    return _saved(*(images.subset(chosen.nonzero()[:, 0]) for chosen in (~tested, tested)), path)
+
+
+def _saved(train: Part, test: Part, path: Path) -> str:
+    arrays = {"train_images": train.images, "train_labels": train.labels.numpy()}
+    np.savez(path, **arrays, test_images=test.images, test_labels=test.labels.numpy())
     return f"npz:{path}"
 
 

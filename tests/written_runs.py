@@ -83,19 +83,19 @@ def _query(names: tuple[str, ...], index: int) -> dict[str, Any]:
     def match(rank: int) -> dict[str, Any]:
         right = rank > index
         name = names[index % len(names)] if right else names[(index + 1) % len(names)]
-        return {"index": rank, "class": name, "correct": right, "score": 0.9 - 0.05 * rank, "image": _png(rank)}
+        return {"index": rank, "class": name, "correct": right, "score": 0.9 - 0.05 * rank, "image": _picture(rank)}
 
     matches = [match(rank) for rank in range(8)]
     return {
-        "index": index, "class": names[index % len(names)], "image": _png(index), "first_match": index + 2,
+        "index": index, "class": names[index % len(names)], "image": _picture(index), "first_match": index + 2,
         "matches": matches,
     }  # fmt: skip
 
 
-def _png(seed: int) -> str:
+def _picture(seed: int) -> str:
     image, draw = Image.new("L", (28, 28), 235), random.Random(seed)
     for _ in range(60):
         image.putpixel((draw.randrange(6, 22), draw.randrange(6, 22)), draw.randrange(120))
     file = io.BytesIO()
-    image.save(file, "PNG")
+    image.save(file, "WEBP")
     return base64.b64encode(file.getvalue()).decode()

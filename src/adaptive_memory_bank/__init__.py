@@ -1,8 +1,19 @@
 """A memory bank whose stored embeddings follow the encoder as it trains."""
 
-from adaptive_memory_bank.adapters import AXBN, EMA, XBN, Adapter, AutoAXBN, Identity
-from adaptive_memory_bank.bank import AdaptiveMemoryBank
-from adaptive_memory_bank.moments import Moments
+from typing import TYPE_CHECKING
+
+from adaptive_memory_bank.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from adaptive_memory_bank.adapters import AXBN, EMA, XBN, Adapter, AutoAXBN, Identity
+    from adaptive_memory_bank.bank import AdaptiveMemoryBank
+    from adaptive_memory_bank.moments import Moments
 
 __version__ = "0.1.0"
 __all__ = ["AXBN", "EMA", "XBN", "Adapter", "AdaptiveMemoryBank", "AutoAXBN", "Identity", "Moments"]
+
+# The command `amb` knows every name, and refuses a wrong one, before torch is imported.
+__getattr__ = lazy_names(
+    __name__,
+    {"adapters": "AXBN EMA XBN Adapter AutoAXBN Identity", "bank": "AdaptiveMemoryBank", "moments": "Moments"},
+)

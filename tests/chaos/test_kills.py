@@ -21,7 +21,7 @@ from adaptive_memory_bank.lab.runs.results import read_result
 from adaptive_memory_bank.lab.training.tasks import TASKS
 from chaos_process import PATIENCE, start_amb
 from exactly import assert_same
-from tiny_runs import SHORT, final_state, read_metric_lines, write_tiny
+from tiny_runs import SHORT, final_state, read_metric_lines, write_tiny, write_tiny_classes
 
 pytestmark = pytest.mark.slow
 OWN: dict[str, dict[str, Any]] = {
@@ -42,10 +42,13 @@ def chance():
 def make(tmp_path, monkeypatch):
     """Options of a training of a second."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    data = write_tiny(tmp_path / "tiny.npz")
+    data = {
+        "retrieval": write_tiny(tmp_path / "tiny.npz"),
+        "moco": write_tiny_classes(tmp_path / "tiny_classes.npz"),
+    }
 
     def configure(task: str, **options: Any) -> RunConfig:
-        shared = {**SHORT, "epochs": 4, "data": data, "out": str(tmp_path), "accelerator": "cpu"}
+        shared = {**SHORT, "epochs": 4, "data": data[task], "out": str(tmp_path), "accelerator": "cpu"}
         return make_config(TASKS[task].config, **{**shared, **OWN[task], **options})
 
     return configure

@@ -13,7 +13,7 @@ import torch
 from adaptive_memory_bank.lab.runs.config import RunConfig, make_config, save_config
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
-from tiny_runs import SHORT, read_metric_lines, write_tiny
+from tiny_runs import SHORT, read_metric_lines, write_tiny, write_tiny_classes
 from written_runs import write_run, write_worst_queries  # noqa: F401  fixtures
 
 DRIVER = str(Path(__file__).with_name("training") / "driver.py")
@@ -34,6 +34,12 @@ def tiny(tmp_path_factory) -> str:
     return write_tiny(tmp_path_factory.mktemp("data") / "tiny.npz")
 
 
+@pytest.fixture(scope="session")
+def tiny_classes(tmp_path_factory) -> str:
+    """24 characters x 8 + 4 images of 16 x 16: the same classes to train and to test on."""
+    return write_tiny_classes(tmp_path_factory.mktemp("data") / "tiny.npz")
+
+
 @pytest.fixture
 def retrieval_config(tiny, tmp_path) -> Callable[..., RetrievalConfig]:
     """A run of two short epochs."""
@@ -42,9 +48,9 @@ def retrieval_config(tiny, tmp_path) -> Callable[..., RetrievalConfig]:
 
 
 @pytest.fixture
-def moco_config(tiny, tmp_path) -> Callable[..., MocoConfig]:
+def moco_config(tiny_classes, tmp_path) -> Callable[..., MocoConfig]:
     """A run of two short epochs."""
-    mine = {**SHORT, "data": tiny, "out": str(tmp_path / "runs"), "width": 0.125, "memory": 64}
+    mine = {**SHORT, "data": tiny_classes, "out": str(tmp_path / "runs"), "width": 0.125, "memory": 64}
     return lambda **options: make_config(MocoConfig, **{**mine, **options})
 
 

@@ -63,11 +63,8 @@ def test_an_adapter_is_a_file_and_an_entry(package, tmp_path, write_run):
     catalogue = package / "adapters" / "__init__.py"
     insert(
         catalogue,
-        "from adaptive_memory_bank.adapters.mine import Mine",
-        before="from adaptive_memory_bank.adapters.xbn",
-    )
-    insert(
-        catalogue, '    Entry("mine", Mine, "#123456", "star-square", ("my",)),', before='    Entry("auto", AutoAXBN'
+        '    Entry("mine", "mine:Mine", "#123456", "star-square", ("my",)),',
+        before='    Entry("auto", "auto_',
     )
     printed = run_in(package, USE_ADAPTER.replace("RUNS", repr(str(tmp_path / "runs"))))
     assert printed.splitlines() == ["Mine", "mine", "mine my", "none identity mine auto fresh", "#123456"]

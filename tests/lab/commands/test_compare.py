@@ -26,6 +26,18 @@ def test_lists_take_several_words():
     assert parse("--none-batch-sizes 128 256").none_batch_sizes == [128, 256]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["--adapters none xbn --seeds 0 1", "--adapters none,xbn --seeds 0,1", "--adapters=none,xbn --seeds [0, 1]",
+     "--adapters none, xbn --seeds=0,1"],
+)  # fmt: skip
+def test_lists_take_commas_and_spaces(text):
+    config = parse(f"{text} --memories 0.5,1 --jitter 0.1 0.2,0.3 0.4 --tags a,b --task moco")
+    assert (config.adapters, config.seeds, config.memories) == (["none", "xbn"], [0, 1], [0.5, 1.0])
+    assert config.options == {"jitter": (0.1, 0.2, 0.3, 0.4), "tags": ["a", "b"]}
+    assert parse("--tags 2024 x --data folder:a,b").options == {"tags": ["2024", "x"]}
+
+
 def test_every_other_option_goes_to_the_trainer():
     config = parse("--epochs 3 --lr 0.1 --batch-weight 1 --adapter-options.momentum 0.5 --quiet --wandb disabled")
     assert config.options == {

@@ -82,7 +82,9 @@ def test_every_run_that_ends_has_a_line(finished):
     _, _, printed = finished
     lines = printed.splitlines()
     assert lines[0].startswith("Training 4 runs, 2 at a time, below ")
-    assert [line.split("]")[0] for line in lines[1:]] == ["[1/4", "[2/4", "[3/4", "[4/4"]
+    assert [line.split("]")[0] for line in lines[1:] if line[0] == "["] == ["[1/4", "[2/4", "[3/4", "[4/4"]
+    # What the runs say of their data is said once.
+    assert [line for line in lines[1:] if line[0] != "["] == ["tiny: 80 images of 10 classes to train on, 28 px"]
     assert sum(": complete, Recall@1 " in line for line in lines) == 3
     assert "left" not in printed  # no bar where nobody looks
 
@@ -133,7 +135,7 @@ def test_what_is_complete_is_not_repeated_and_what_failed_is_tried_again(finishe
     compare(config, file=printed)
     assert printed.getvalue().startswith("3 of 4 runs are complete already.\nTraining 1 runs")
     assert " 75% |" in printed.getvalue()
-    assert re.search(r"3/4 epochs, \d\d:\d\d passed, [\d:?]+ left", printed.getvalue())
+    assert re.search(r"3/4 epochs, 1 starting, \d\d:\d\d passed, [\d:?]+ left", printed.getvalue())
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(before) == 3
 

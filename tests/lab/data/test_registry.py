@@ -2,7 +2,7 @@ import pytest
 
 from adaptive_memory_bank.lab.data import available_datasets, load_dataset
 from adaptive_memory_bank.lab.data.datasets_table import HEADING, datasets_table
-from adaptive_memory_bank.lab.data.registry import SOURCES, default_root
+from adaptive_memory_bank.lab.data.registry import SOURCES, default_root, find_source
 
 FILES = ["cifar10", "cifar100", "omniglot", "sop", "inshop", "deepfashion2", "cub200", "cars196"]
 
@@ -23,7 +23,7 @@ def test_without_files_each_one_names_itself_its_place_and_a_way(name, tmp_path)
 
 @pytest.mark.parametrize("name", ["cifar", "npz", "npz:", "sop:somewhere", ""])
 def test_unknown_names_list_the_known(name):
-    with pytest.raises(ValueError, match=r"`name` must be one of glyphs, digits, .*, folder:PATH, got "):
+    with pytest.raises(ValueError, match=r"`data` must be one of glyphs, digits, .*, folder:PATH, got "):
         load_dataset(name)
 
 
@@ -41,9 +41,14 @@ def test_the_default_root_is_an_environment_variable(monkeypatch, tmp_path):
     assert str(default_root()) == "data"
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_has_the_name_it_is_registered_under(name):
+    assert find_source(name).name == name
+
+
 @pytest.mark.parametrize("name", ["glyphs", "digits"])
 def test_the_table_tells_the_truth_of_what_is_built_in(name):
-    data, source = load_dataset(name), SOURCES[name]
+    data, source = load_dataset(name), find_source(name)
     assert source.images == f"{len(data.train):,} + {len(data.query):,}"
     shared = set(data.train.labels.tolist()) & set(data.query.labels.tolist())
     counts = [data.train.num_classes] + ([] if shared else [data.query.num_classes])

@@ -3,10 +3,10 @@ import pytest
 from adaptive_memory_bank.lab.runs.config import make_config, save_config
 from adaptive_memory_bank.lab.runs.resuming import load_config
 from adaptive_memory_bank.lab.training import train
+from adaptive_memory_bank.lab.training.fitting import memory_rows
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval import criteria
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
-from adaptive_memory_bank.lab.training.retrieval.task import memory_rows
 from adaptive_memory_bank.lab.training.tasks import TASKS, read_config
 
 
@@ -63,7 +63,7 @@ def test_an_unknown_preset_names_the_others():
     [
         (
             {"adapter": "kalmann"},
-            "`adapter` must be one of none, identity, xbm, xbn, ema, axbn, kalman, auto, fresh, got 'kal",
+            "one of none, identity, xbm, xbn, ema, axbn, kalman, auto, fresh, or `package.module:Class`, got 'kal",
         ),
         ({"adapter": "ema", "adapter_options": {"q": 1}}, "`adapter_options` of ema must be among momentum, got q"),
         ({"adapter": "ema", "adapter_options": {"momentum": 2}}, "`momentum` must"),
@@ -114,8 +114,12 @@ def test_wrong_moco_options_are_refused(options, message):
         ({"data": "nonsense"}, "must be one of glyphs, digits"),
         ({"model": "resnt18"}, "`model` must be `conv4` or a timm model"),
         ({"memory": 10}, r"`memory` must hold at least a batch \(16 rows\), got 10 rows"),
-        ({"batch_size": 80}, "`batch_size` must ask for no more classes than the 19 there are to train on, got 80"),
-        ({"loss": "SupConn"}, "`loss` must be supcon or one of AngularLoss"),
+        (
+            {"batch_size": 96, "images_per_class": 3},  # of 8: 96 images of 19 classes are 6 of 16 classes
+            r"no more classes than the 19 there are to train on, got 96 \(32 classes a step\)."
+            " `--batch_size 57` or `--images_per_class 6` would work.",
+        ),
+        ({"loss": "SupConn"}, "`loss` must be one of supcon, AngularLoss"),
         ({"loss_options": {"margin": 1}}, "`loss_options` belong to a pytorch-metric-learning loss"),
         ({"validation": 0.95}, "`validation` must leave at least 2 of 24 classes to train on, got 0.95"),
         ({"weights": "/nowhere"}, "`weights` must be a file"),
@@ -128,7 +132,7 @@ def test_complaints_come_before_anything_is_written(options, message, retrieval_
 
 
 def test_losses_take_their_own_options_only():
-    criteria.check_loss(RetrievalConfig(loss="TripletMarginLoss", loss_options={"margin": 0.1}))
+    criteria.check_loss_options(RetrievalConfig(loss="TripletMarginLoss", loss_options={"margin": 0.1}))
 
 
 @pytest.mark.parametrize(("memory", "rows"), [(0.5, 50), (1.0, 100), (2, 2), (4096, 4096), (0.001, 1)])

@@ -1,6 +1,8 @@
 import json
 
 import pytest
+from wandb_workspaces.workspaces import Workspace
+from wandb_workspaces.workspaces.internal import View
 
 from adaptive_memory_bank.lab.commands.main import main
 from adaptive_memory_bank.lab.compare.reading import read_comparison
@@ -30,6 +32,34 @@ def test_panels_show_what_runs_log_grouped_by_adapter(tmp_path, write_run):
     assert (curve["groupAgg"], curve["groupArea"]) == ("mean", "stddev")
     assert panels["Best values"][0]["metrics"] == ["summary_metrics.best/recall@1"]
     assert panels["Staleness"][0]["metrics"] == ["bank/staleness", "bank/staleness_unadapted"]
+
+
+def test_the_specification_is_read_back_by_the_librarys_own_classes(tmp_path, write_run):
+    """What W&B would keep: the JSON of the file, read by wandb-workspaces as it reads what a server answers."""
+    for adapter in ("identity", "xbn"):
+        write_run(tmp_path, adapter)
+    runs = read_comparison([tmp_path]).runs
+    dashboard("title", runs, entity="me", project="mine", dry_run=True, out=tmp_path / "spec.json")
+    back = Workspace._from_model(View.model_validate(json.loads((tmp_path / "spec.json").read_text())))
+    made = make_workspace("title", runs, entity="me", project="mine")
+    assert (back.name, back.entity, back.project) == ("title", "me", "mine")
+    assert [section.name for section in back.sections] == [section.name for section in made.sections]
+    for ours, theirs in zip(made.sections, back.sections, strict=True):
+        assert [type(panel) for panel in theirs.panels] == [type(panel) for panel in ours.panels]
+        assert [shown(panel) for panel in theirs.panels] == [shown(panel) for panel in ours.panels]
+    assert [str(key) for key in back.runset_settings.groupby] == [str(key) for key in made.runset_settings.groupby]
+    assert back.runset_settings.pinned_columns == made.runset_settings.pinned_columns
+
+
+def shown(panel):
+    """What a panel says it draws, grouped by what."""
+    names = ("title", "x", "y", "metrics", "groupby", "groupby_aggfunc", "groupby_rangefunc", "table_name", "diff_only")
+    return {name: plain(getattr(panel, name)) for name in names if hasattr(panel, name)}
+
+
+def plain(value):
+    """Metrics and configurations by their names; ours are strings where theirs are objects."""
+    return [plain(item) for item in value] if isinstance(value, list) else str(getattr(value, "name", value))
 
 
 def test_the_curves_are_those_of_the_report(tmp_path, write_run):
@@ -65,7 +95,7 @@ def test_only_the_runs_of_the_comparison_are_shown(tmp_path, write_run):
 def test_an_entity_is_needed(tmp_path, write_run):
     write_run(tmp_path, "xbn")
     with pytest.raises(ValueError, match="`entity` must name the W&B entity"):
-        dashboard("t", read_comparison([tmp_path]).runs, project="p", dry_run=True)
+        dashboard("t", read_comparison([tmp_path]).runs, project="p")
 
 
 def test_without_a_login_it_says_so_and_asks_nothing(tmp_path, write_run, capsys):
@@ -77,6 +107,6 @@ def test_without_a_login_it_says_so_and_asks_nothing(tmp_path, write_run, capsys
 def test_the_command_writes_the_specification(tmp_path, write_run, capsys):
     write_run(tmp_path, "xbn")
     out = tmp_path / "spec.json"
-    assert main(["dashboard", str(tmp_path), "--entity", "e", "--project", "p", "--dry-run", "--out", str(out)]) == 0
+    assert main(["dashboard", str(tmp_path), "--dry-run", "--out", str(out)]) == 0  # of nobody's project
     assert capsys.readouterr().out == f"Dashboard: {out}\n"
     assert panels_of(json.loads(out.read_text()))

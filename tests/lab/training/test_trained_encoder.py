@@ -34,7 +34,7 @@ def photographs(tmp_path):
     random = np.random.default_rng(0)
     for part, shift in (("train", 0), ("test", 100)):
         for label in range(4):
-            folder = tmp_path / "photographs" / part / f"{part}{label}"
+            folder = tmp_path / "photographs" / part / f"class{label}"
             folder.mkdir(parents=True)
             for number in range(6):
                 pixels = random.integers(0, 120, (40, 48, 3)) + np.array([10 * label, shift, 20 * label])
@@ -92,7 +92,7 @@ def write_array(path, *, colour):
         train_images=images["train"],
         train_labels=labels,
         test_images=images["test"],
-        test_labels=labels + 4,
+        test_labels=labels,
     )
     return f"npz:{path}"
 

@@ -8,7 +8,17 @@ from adaptive_memory_bank.lab.data.photos import PerImage
 from adaptive_memory_bank.lab.data.randomness import Stream, seeded
 from adaptive_memory_bank.lab.runs.config import make_config
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
-from adaptive_memory_bank.lab.training.training_data import hold_out_classes, moco_data, moco_views, retrieval_data
+from adaptive_memory_bank.lab.training.training_data import (
+    hold_out_classes,
+    load_images,
+    moco_data,
+    moco_views,
+    retrieval_data,
+)
+
+
+def with_images(config):
+    return config, load_images(config)
 
 
 @pytest.fixture
@@ -40,21 +50,21 @@ def test_lightlys_own_views_on_request(colours):
 
 
 def test_held_out_classes_never_train(retrieval_config):
-    data = retrieval_data(retrieval_config(validation=0.2))
+    data = retrieval_data(*with_images(retrieval_config(validation=0.2)))
     train, held_out = set(data.train.labels.tolist()), set(data.held_out.labels.tolist())
     assert (len(train), len(held_out)) == (19, 5)
     assert not train & held_out
     assert data.source.train.num_classes == 24
-    assert retrieval_data(retrieval_config(validation=0.0)).held_out is None
+    assert retrieval_data(*with_images(retrieval_config(validation=0.0))).held_out is None
 
 
 def test_the_seed_chooses_the_classes(retrieval_config):
-    part = retrieval_data(retrieval_config(validation=0.0)).train
+    part = retrieval_data(*with_images(retrieval_config(validation=0.0))).train
     held = [set(hold_out_classes(part, 0.2, seed=seed)[1].labels.tolist()) for seed in (0, 0, 1)]
     assert held[0] == held[1] != held[2]
 
 
 def test_images_have_the_size_asked_for(moco_config):
-    data = moco_data(moco_config(image_size=8))
+    data = moco_data(*with_images(moco_config(image_size=8)))
     assert data.source.query.images.shape[1:] == (8, 8)
     assert data.eval_transform(data.train, torch.arange(2), Stream(0)).shape == (2, 1, 8, 8)

@@ -3,24 +3,18 @@
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import docstring_parser
 from jsonargparse import ArgumentParser
 
-from adaptive_memory_bank.lab.commands.words import find_value
+from adaptive_memory_bank.lab.commands.words import LISTS, find_value
 from adaptive_memory_bank.lab.compare.config import CompareConfig, Setting, Variant
 from adaptive_memory_bank.lab.compare.plan import OWN_FIELDS
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
-# Lists of plain values are written as several words: `--seeds 0 1 2`.
-_LISTS = {
-    field.name: get_args(field.type)[0]
-    for field in fields(CompareConfig)
-    if get_origin(field.type) is list and not is_dataclass(get_args(field.type)[0])
-}
 _TAKEN = OWN_FIELDS | {field.name for field in fields(CompareConfig)} | {"adapter"}
 
 
@@ -28,9 +22,9 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """One option per field of `CompareConfig`; the task's own options follow and go to every run."""
     parser.description = f"{parser.description} Options of the task that are not given have the defaults of its preset."
     parser.add_argument("--config", action="config", help="YAML file with any of these options.")
-    parser.add_class_arguments(CompareConfig, skip=set(_LISTS))
+    parser.add_class_arguments(CompareConfig, skip=set(LISTS))
     help_texts = {param.arg_name: param.description for param in docstring_parser.parse(CompareConfig.__doc__).params}
-    for name, kind in _LISTS.items():
+    for name, kind in LISTS.items():
         default = getattr(CompareConfig(), name)
         parser.add_argument(f"--{name}", type=kind, nargs="+", default=default, help=help_texts[name])
     task = find_value("task", words, default=CompareConfig.task)
@@ -52,12 +46,14 @@ def to_compare_config(options: Any) -> CompareConfig:
 
 def main(options: Any) -> int:
     """Train what is missing, print the table and the verdict, write the report."""
-    from adaptive_memory_bank.lab.compare.report import write_report
     from adaptive_memory_bank.lab.compare.runner import compare
-    from adaptive_memory_bank.lab.compare.table import summary
 
     command = shlex.join(["amb", *sys.argv[1:]])
     comparison = compare(to_compare_config(options), command=command)
+    # Not before the options are checked: the libraries that show results take a second to import.
+    from adaptive_memory_bank.lab.compare.report import write_report
+    from adaptive_memory_bank.lab.compare.table import summary
+
     print(f"\n{summary(comparison, color=sys.stdout.isatty())}\n")
     print(f"Report: {write_report(comparison, Path(options.out) / 'report.html')}")
     return 0 if all(run.is_complete for run in comparison.runs) else 1

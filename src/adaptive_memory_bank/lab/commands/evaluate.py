@@ -16,7 +16,12 @@ def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
 def add_run_arguments(parser: ArgumentParser) -> None:
     """What `amb embed` takes as well: a run, a dataset, an epoch."""
     parser.add_argument("run", type=str, help="Folder of a run.")
-    parser.add_argument("--data", type=str | None, default=None, help="Dataset; default: the run's own.")
+    parser.add_argument(
+        "--data",
+        type=str | None,
+        default=None,
+        help="Dataset, also `folder:PATH` or `npz:PATH`; default: the run's own.",
+    )
     parser.add_argument("--data_root", type=str | None, default=None, help="Folder with the dataset's files.")
     parser.add_argument(
         "--checkpoint", type=Literal["best", "last"], default="best", help="The chosen epoch or the last."

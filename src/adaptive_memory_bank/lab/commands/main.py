@@ -47,6 +47,8 @@ def make_parser(words: Sequence[str]) -> ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 wrong options, 130 interrupted."""
+    if "" not in sys.path:
+        sys.path.append("")  # `mine:MyAdapter` may be a file beside the data, as for `python -m`
     words = normalized(sys.argv[1:] if arguments is None else arguments)
     debug, words = DEBUG in words, [word for word in words if word != DEBUG]
     try:

@@ -6,27 +6,33 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from adaptive_memory_bank.lab.commands.words import find_command, find_value
+from adaptive_memory_bank.lab.data.registry import check_path
 from adaptive_memory_bank.lab.runs.options import add_options, to_config
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
 
 def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """One option per field of the task's configuration."""
+    kind = TASKS[str(find_command(words))].config
     parser.add_argument("--config", action="config", help="YAML file with options, such as the config.yaml of a run.")
     preset = find_value("preset", words, default="small")
     try:
-        add_options(parser, TASKS[str(find_command(words))].config, preset=preset)
+        add_options(parser, kind, preset=preset)
     except ValueError as error:
         parser.error(str(error))
 
 
 def main(options: Any) -> int:
     """Train, and print how it went."""
+    config = to_config(TASKS[options.task].config, options)
+    if config.resume is None:
+        config.check()  # before torch and Lightning are imported: a wrong name is told at once
+        check_path(config.data, config.data_root)
     from adaptive_memory_bank.lab.training.process import keep_freed_memory
     from adaptive_memory_bank.lab.training.train import run
 
     keep_freed_memory()
-    result = run(to_config(TASKS[options.task].config, options), given=options.given)
+    result = run(config, options.given)
     if result.run is None:  # another rank reports
         return 0
     if result.best and result.best_epoch is not None:

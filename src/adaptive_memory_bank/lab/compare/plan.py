@@ -38,7 +38,7 @@ class PlannedRun:
         name: Folder below the comparison's own. It ends in a digest of all options, so that a run made with other
             options is never taken for this one.
         config: The options of the task.
-        given: Names of the options that somebody asked for.
+        given: Names of those that somebody asked for, and that no data may change.
         setting: The table it belongs to.
         variant: The row it belongs to.
         batch_size: Batch size of the grid; None where there is no grid, and for a variant that sets its own.
@@ -109,6 +109,7 @@ def _plan_run(
     options = {**config.options, **setting.options, **grid, **own}
     batch = None if "batch_size" in own else batch
     memory = None if "memory" in own else memory
+    given = frozenset(options)
     if "preset" not in options:
         options = {**TASKS[config.task].quick, **options}
     if options.get("adapter") == NONE.name:

@@ -38,6 +38,7 @@ class Pool:
     def __init__(self, runs: Sequence[PlannedRun], *, jobs: int, cores: int, gpus: int = 0) -> None:
         self.finished: queue.Queue[Finished | None] = queue.Queue()
         self.running: list[PlannedRun] = []
+        self.done: dict[str, float] = {}  # share of the runs that have begun to train, by name
         self._waiting: queue.Queue[PlannedRun] = queue.Queue()
         for run in runs:
             self._waiting.put(run)
@@ -86,23 +87,27 @@ class Pool:
             self._dismiss(slot)
 
     def _train(self, run: PlannedRun, slot: int) -> Finished:
-        process = self._worker(slot)
+        reply = self._ask(self._worker(slot), run)
+        finished = self._explain_death(run, slot) if reply is None else Finished(run, reply["status"], reply["error"])
+        if finished.status == "failed":
+            _record_failure(finished)
+        return finished
+
+    def _ask(self, process: "subprocess.Popen[str]", run: PlannedRun) -> dict[str, Any] | None:
+        """Give a worker a run, note how far it is, and return how it ended; None where the worker died."""
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             process.stdin.write(json.dumps(make_job(run)) + "\n")
             process.stdin.flush()
-            answer = process.stdout.readline()
+            for line in iter(process.stdout.readline, ""):
+                reply: dict[str, Any] = json.loads(line)
+                if "status" in reply:
+                    return reply
+                self.done[run.name] = reply["done"]
         except BrokenPipeError:
-            answer = ""
-        if answer:
-            reply = json.loads(answer)
-            finished = Finished(run, reply["status"], reply["error"])
-        else:
-            finished = self._explain_death(run, slot)
-        if finished.status == "failed":
-            _record_failure(finished)
-        return finished
+            pass
+        return None
 
     def _explain_death(self, run: PlannedRun, slot: int) -> Finished:
         code = self._processes[slot].wait()

@@ -3,9 +3,9 @@
 import contextlib
 import queue
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from filelock import FileLock, Timeout
 from tqdm import tqdm
@@ -15,6 +15,7 @@ from adaptive_memory_bank.lab.compare.config import CompareConfig, usable_cores
 from adaptive_memory_bank.lab.compare.plan import PlannedRun, plan_runs, write_plan
 from adaptive_memory_bank.lab.compare.pool import Finished, Pool
 from adaptive_memory_bank.lab.compare.reading import read_comparison
+from adaptive_memory_bank.lab.data.registry import check_path
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.history import epochs_logged
 from adaptive_memory_bank.lab.runs.results import Run, RunResult, read_result
@@ -37,6 +38,8 @@ def compare(config: CompareConfig, *, command: str = "", file: TextIO | None = N
         KeyboardInterrupt: After Ctrl-C, once the trainings have left their checkpoints.
     """
     planned = plan_runs(config)
+    for data, root in {(run.config.data, run.config.data_root) for run in planned}:
+        check_path(data, root)
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
     with _alone_in(out):
@@ -85,12 +88,12 @@ def _gpu_count(runs: Sequence[PlannedRun]) -> int:
 def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedRun], file: TextIO) -> None:
     """Show one bar over all epochs, and a line for every run that ends."""
     ended = {run.name: run.config.epochs for run in planned if run not in missing}
+    told: set[str] = set()
     before = sum(epochs_logged(run.folder) for run in missing)
-    total = sum(run.config.epochs for run in planned)
     bar = tqdm(
-        total=total,
+        total=sum(run.config.epochs for run in planned),
         initial=sum(ended.values()) + before,
-        bar_format="{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} epochs, {elapsed} passed, {remaining} left",
+        bar_format="{percentage:3.0f}% |{bar}| {desc}, {elapsed} passed, {remaining} left",
         smoothing=0,  # epochs come in bursts
         disable=None,  # where there is no terminal
         dynamic_ncols=True,
@@ -98,14 +101,32 @@ def _watch(pool: Pool, planned: Sequence[PlannedRun], missing: Sequence[PlannedR
     )
     with bar:
         while True:
+            _show(bar, pool, sum(ended.values()))
             with contextlib.suppress(queue.Empty):
                 finished = pool.finished.get(timeout=POLL_EVERY)
                 if finished is None:
                     return
                 ended[finished.run.name] = finished.run.config.epochs
                 tqdm.write(f"[{len(ended)}/{len(planned)}] {describe(finished)}", file=file)
-            under_way = sum(epochs_logged(run.folder) for run in pool.running)
-            bar.update(max(0, sum(ended.values()) + under_way - bar.n))
+            for text in _told(pool.running) - told:
+                told.add(text)
+                tqdm.write(text, file=file)
+
+
+def _show(bar: Any, pool: Pool, ended: int) -> None:
+    """Bring the bar up to date, parts of epochs included, and let its clock go on where nothing has moved."""
+    under_way = sum(run.config.epochs * pool.done.get(run.name, 0.0) for run in list(pool.running))
+    bar.n = max(bar.n, ended + under_way)
+    starting = sum(run.name not in pool.done for run in list(pool.running))
+    words = f"{bar.n:.0f}/{bar.total} epochs" + (f", {starting} starting" if starting else "")
+    bar.set_description_str(words, refresh=False)
+    bar.refresh()
+
+
+def _told(runs: Iterable[PlannedRun]) -> set[str]:
+    """What runs say of their data when they start."""
+    results = (read_result(RunFolder(run.folder)) for run in list(runs))
+    return {result.told for result in results if result is not None and result.told}
 
 
 def describe(finished: Finished) -> str:

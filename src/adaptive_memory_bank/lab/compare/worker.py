@@ -1,8 +1,9 @@
 """Run: a worker process that trains one run after another, so that the libraries are imported only once.
 
 It reads one JSON object a line from standard input (`task`, `config`, `given`, `folder`), trains, and answers with one
-JSON object a line (`status`, `error`). What the training prints goes to `log.txt` in the folder of the run. When
-standard input ends while it trains, whoever started it is gone: it stops as after Ctrl-C, with a checkpoint.
+JSON object a line: how much is `done`, a few times a second, and then its `status` and `error`. What the training
+prints goes to `log.txt` in the folder of the run. When standard input ends while it trains, whoever started it is gone:
+it stops as after Ctrl-C, with a checkpoint.
 """
 
 import contextlib
@@ -13,7 +14,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,10 +43,19 @@ def _answer_all(jobs: "queue.Queue[str | None]", busy: threading.Event, answers:
     )  # the pool has it blocked: imports cannot be interrupted
     while (line := jobs.get()) is not None:
         busy.set()
-        answer = run_job(json.loads(line))
+        answer = run_job(json.loads(line), tell=partial(_tell, answers))
         busy.clear()
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        _write(answers, answer)
+
+
+def _tell(answers: TextIO, share: float) -> None:
+    with contextlib.suppress(OSError):  # nobody reads it any more: the training ends as `_listen` asks it to
+        _write(answers, {"done": share})
+
+
+def _write(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
 
 
 def _listen(jobs: "queue.Queue[str | None]", busy: threading.Event) -> None:
@@ -55,8 +66,11 @@ def _listen(jobs: "queue.Queue[str | None]", busy: threading.Event) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def run_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Train once; a run that fails says why in its `result.json` and in the answer, and nothing is raised."""
+def run_job(job: dict[str, Any], tell: Callable[[float], None] | None = None) -> dict[str, Any]:
+    """Train once, telling the share that is done.
+
+    A run that fails says why in its `result.json` and in the answer, and nothing is raised.
+    """
     from adaptive_memory_bank.lab.training.tasks import TASKS
     from adaptive_memory_bank.lab.training.train import run
 
@@ -64,7 +78,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     with _printing_to(RunFolder(folder).log_file):
         try:
-            result = run(TASKS[job["task"]].configure(job["config"]), given=job["given"])
+            result = run(TASKS[job["task"]].configure(job["config"]), job["given"], tell=tell)
             return {"status": result.status, "error": None}
         except KeyboardInterrupt:
             return {"status": "interrupted", "error": None}

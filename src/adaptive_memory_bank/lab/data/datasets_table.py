@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from adaptive_memory_bank.lab.data.registry import SOURCES, default_root
+from adaptive_memory_bank.lab.data.registry import SOURCES, default_root, find_source
 from adaptive_memory_bank.lab.data.source import Source
 
 HEADING = ("name", "images", "classes", "split", "metrics", "looks in")
@@ -11,7 +11,7 @@ HEADING = ("name", "images", "classes", "split", "metrics", "looks in")
 def datasets_table(root: str | Path | None = None) -> str:
     """Every dataset with its size, split, metrics and where it is looked for ("found" or "not there")."""
     base = default_root() if root is None else Path(root)
-    rows = [HEADING, *(_row(source, base) for source in SOURCES.values())]
+    rows = [HEADING, *(_row(find_source(name), base) for name in SOURCES)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
     rule = tuple("-" * width for width in widths)
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
@@ -20,8 +20,7 @@ def datasets_table(root: str | Path | None = None) -> str:
 
 
 def _row(source: Source, root: Path) -> tuple[str, ...]:
-    name = f"{source.name}:PATH" if source.takes_path else source.name
-    return (name, source.images, source.classes, source.split, source.metrics, _where(source, root))
+    return (source.name, source.images, source.classes, source.split, source.metrics, _where(source, root))
 
 
 def _where(source: Source, root: Path) -> str:

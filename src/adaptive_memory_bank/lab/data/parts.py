@@ -10,9 +10,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adaptive_memory_bank.lab.data.pixels import crop_box, open_image, resize_array, stack_images
+from adaptive_memory_bank.lab.data.pixels import crop_box, image_size, open_image, resize_array, stack_images
 
 _MEMORY = 2**31  # bytes of pixels that `prepared` may hold
+_SAMPLE = 64  # images whose size is looked at
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,19 @@ class Part:
     def num_classes(self) -> int:
         """How many different labels occur in this part."""
         return int(torch.unique(self.labels).numel())
+
+    def native_side(self) -> int:
+        """The shorter side of the typical image in pixels: the median of a sample, read from the files' headers."""
+        if isinstance(self.images, np.ndarray) and self.boxes is None:
+            return int(min(self.images.shape[1:3]))
+        sample = range(0, len(self), max(1, len(self) // _SAMPLE))
+        return int(np.median([min(self._size(index)) for index in sample]))
+
+    def _size(self, index: int) -> tuple[int, int]:
+        if self.boxes is not None:
+            x1, y1, x2, y2 = self.boxes[index].tolist()
+            return x2 - x1, y2 - y1
+        return image_size(Path(self.images[index]))
 
     def image(self, index: int) -> Image.Image:
         """One image, cropped to its box, as RGB (as "L" where the set is gray)."""

@@ -1,6 +1,7 @@
 """Pixels: opening files with clear errors, scaling whole arrays at once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,22 @@ def open_image(path: Path) -> Image.Image:
     not clipped, to 8 bits. EXIF rotation is left alone, as PML's and torchvision's loaders leave it: published
     results were scored on images read that way.
     """
+    with _opened(path) as image:
+        image.load()
+        return _flatten(image)
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height, from the header alone."""
+    with _opened(path) as image:
+        return image.size
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
     try:
         with Image.open(path) as image:
-            image.load()
-            return _flatten(image)
+            yield image
     except FileNotFoundError:
         raise FileNotFoundError(f"Image {path} is listed but missing.") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

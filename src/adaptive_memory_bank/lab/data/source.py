@@ -3,22 +3,28 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from adaptive_memory_bank.lab.data.parts import RetrievalData
+if TYPE_CHECKING:
+    from adaptive_memory_bank.lab.data.parts import RetrievalData
 
 
 @dataclass(frozen=True)
 class Source:
     """One dataset of the registry: how it loads, and its line in `amb datasets`."""
 
-    name: str  # as users write it
-    load: Callable[..., RetrievalData]  # of (root, *, seed, download); most need neither seed nor download
+    name: str  # as users write it; `name:PATH` where it takes a path
+    load: "Callable[..., RetrievalData]"  # of (root, *, seed, download); most need neither seed nor download
     images: str  # train and test images, as published
     classes: str  # train and test classes, as published
     split: str  # in a few words
     metrics: str  # what it is scored with
     folders: tuple[str, ...] = ()  # where below the root it is looked for; none if it needs no files
-    takes_path: bool = False  # whether users write `name:PATH`
+
+    @property
+    def takes_path(self) -> bool:
+        """Whether users say where it is."""
+        return self.name.endswith(":PATH")
 
     def candidates(self, root: Path) -> list[Path]:
         """Where it may be: the root itself, or one of its folders in it."""

@@ -30,7 +30,7 @@ class Conv4(nn.Module):
         self.fc = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Images (B, C, H, W), at least 16 x 16, to maps (B, width, H/16, W/16)."""
+        """Images (B, C, H, W) to maps (B, width, H/16, W/16), at least one pixel."""
         return cast("Tensor", self.blocks(images))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -40,7 +40,15 @@ class Conv4(nn.Module):
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
     convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.MaxPool2d(2), nn.ReLU(inplace=True))
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), _Halve(2), nn.ReLU(inplace=True))
+
+
+class _Halve(nn.MaxPool2d):
+    """Max-pool, as long as there is something to pool: maps of one pixel stay, so that small images can be had."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Maps (B, C, H, W) to (B, C, H/2, W/2)."""
+        return super().forward(input) if min(input.shape[2:]) > 1 else input
 
 
 @register_model

@@ -95,11 +95,21 @@ def build_encoder(config: EncoderOptions, *, gray: bool, image_size: int) -> Enc
     backbone = timm.create_model(
         config.model, pretrained=pretrained, num_classes=0, in_chans=1 if gray else 3, **options, **overlay
     )
-    with torch.no_grad():  # timm's `num_features` is not what some models put out
-        probe = torch.zeros(1, 1 if gray else 3, image_size, image_size)
-        features = int(backbone.eval()(probe).shape[1])
+    features = _features(backbone.eval(), torch.zeros(1, 1 if gray else 3, image_size, image_size), config.model)
     backbone.train()
     return Encoder(backbone, features, dim=config.embedding_dim, norm=config.embedding_norm)
+
+
+@torch.no_grad()
+def _features(backbone: nn.Module, probe: Tensor, model: str) -> int:
+    """Length of what a backbone puts out, which is not timm's `num_features` for some."""
+    try:
+        return int(backbone(probe).shape[1])
+    except RuntimeError as error:
+        side = probe.shape[-1]
+        raise ValueError(
+            f"`image_size` must be one that `{model}` can take, got {side}, which it cannot: {error}"
+        ) from error
 
 
 def backbone_normalization(config: EncoderOptions) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -9,22 +9,18 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.lab.models.split_batch_norm import group_neighbours
 
-RESNETS = ("resnet-9", "resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152")
-
 
 class Backbone(nn.Module):
     """A lightly ResNet (3x3 stem, no max-pool, split batch norm) up to its pooled features, for any image size.
 
     Args:
-        name: One of `RESNETS`.
+        name: One of `names.RESNETS`.
         width: Multiplier of the channels.
         splits: Groups of split batch norm; 0: plain batch norm.
     """
 
     def __init__(self, name: str, width: float, splits: int) -> None:
         super().__init__()
-        if name not in RESNETS:
-            raise ValueError(f"`model` must be one of {', '.join(RESNETS)}, got {name!r}.")
         resnet = ResNetGenerator(name, width=width, num_splits=splits)
         group_neighbours(resnet)
         self.features = int(resnet.linear.in_features)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import yaml
 
-from adaptive_memory_bank.adapters import ADAPTERS
+from adaptive_memory_bank.adapters import adapter_names, find_adapter
 from adaptive_memory_bank.lab.runs.files import read_yaml, write_text
 from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, NONE
 
 if TYPE_CHECKING:
     AdapterName = str
 else:
-    AdapterName = Literal[NAMES]  # the command line shows and checks the choices
+    AdapterName = Literal[NAMES] | str  # the command line shows the names; `check_adapter` knows the others, too
 
 
 @dataclass
@@ -24,14 +24,16 @@ class RunConfig:
 
     Args:
         preset: Defaults to start from; every other option overrides them.
-        data: Dataset name (see `amb datasets`) or `npz:PATH`.
+        data: Dataset name (see `amb datasets`), `folder:PATH` (a folder per class) or `npz:PATH`.
         data_root: Folder with the dataset's files; default: where the dataset's loader looks by itself.
         download: Fetch the dataset if it is missing.
-        image_size: Side length of training images in pixels; default: the dataset's own.
-        adapter: How the memory follows the encoder; `none` trains without memory, `fresh` (retrieval) re-embeds it.
+        image_size: Side length of training images in pixels; default: the dataset's usual one, or that of its images
+            where they are smaller.
+        adapter: How the memory follows the encoder: a name, or `package.module:Class` for one of your own. `none`
+            trains without memory, `fresh` (retrieval) re-embeds it.
         adapter_options: Hyper-parameters of the adapter, e.g. `--adapter_options.momentum 0.9`.
         epochs: Passes over the training set.
-        batch_size: Images per step and process.
+        batch_size: Images per step and process; fewer where the data has no more, unless it is given.
         seed: Of weights, sampling and augmentation.
         out: Parent folder of runs.
         run_name: Folder of this run below `out`; default: made from task, data, adapter and seed.
@@ -42,7 +44,8 @@ class RunConfig:
         eval_batch_size: Images per evaluation batch.
         log_every: Log the training loss every this many steps.
         checkpoint_every: Write a resumable checkpoint every this many steps, besides every epoch's end; 0: only there.
-        drift_every: Measure feature drift every this many steps; 1 is the paper's figure, 0 turns it off.
+        drift_every: Measure feature drift every this many steps, and ten times an epoch at least; 1 is the paper's
+            figure, 0 turns it off.
         probe_size: Images in the fixed batch that measures drift.
         staleness_rows: Stored rows compared with fresh embeddings every epoch; 0 turns it off.
         num_workers: Loader processes; 0 loads in the training process.
@@ -66,6 +69,8 @@ class RunConfig:
         {"out", "run_name", "resume", "data_root", "download", "num_workers", "threads", "accelerator", "quiet"}
         | {"wandb", "project", "entity", "group", "name", "tags"}
     )
+    # What is fitted to the data unless it is given.
+    fitted_fields: ClassVar[tuple[str, ...]] = ("image_size", "batch_size")
 
     preset: str = "small"
     data: str = "glyphs"
@@ -142,14 +147,18 @@ def check_adapter(adapter: str, options: dict[str, Any]) -> None:
         if options:
             raise ValueError(f"`adapter_options` need an adapter, got {options} with `adapter` {adapter}.")
         return
-    if adapter not in NAMES:
-        raise ValueError(f"`adapter` must be one of {', '.join(NAMES)}, got {adapter!r}.")
-    accepted = list(inspect.signature(ADAPTERS[adapter]).parameters)
+    if adapter not in (*NAMES, *adapter_names()) and ":" not in adapter:
+        known = ", ".join(dict.fromkeys((*NAMES, *adapter_names())))
+        raise ValueError(f"`adapter` must be one of {known}, or `package.module:Class`, got {adapter!r}.")
+    if adapter in NAMES and not options:
+        return  # its class imports torch, which takes longer than everything else here
+    kind = find_adapter(adapter)
+    accepted = list(inspect.signature(kind).parameters)
     unknown = [name for name in options if name not in accepted]
     if unknown:
         takes = f"must be among {', '.join(accepted)}" if accepted else "must be empty"
         raise ValueError(f"`adapter_options` of {adapter} {takes}, got {', '.join(unknown)}.")
-    ADAPTERS[adapter](**options)  # its own checks of the values
+    kind(**options)  # its own checks of the values
 
 
 def check_memory(rows: int, batch_size: int) -> None:
@@ -199,3 +208,10 @@ def from_plain(kind: type[Config], options: Mapping[str, Any]) -> Config:
     tuples = {f.name for f in fields(kind) if isinstance(f.default, tuple)}
     plain: dict[str, Any] = {key: tuple(value) if key in tuples else value for key, value in options.items()}
     return kind(**plain)
+
+
+def given_options(config: RunConfig) -> frozenset[str]:
+    """The options that are not as their preset has them: what was asked for, as far as a configuration can tell."""
+    usual = make_config(type(config), config.preset) if config.preset in config.presets else config
+    names = (f.name for f in fields(config) if f.name != "preset")  # which may be a default itself
+    return frozenset(name for name in names if getattr(config, name) != getattr(usual, name))

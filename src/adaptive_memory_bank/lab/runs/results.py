@@ -40,6 +40,7 @@ class RunResult:
         best: Values of the chosen epoch, named `best/...`.
         best_epoch: The chosen epoch, from 0.
         chosen_on: What chose it: `validation` or `evaluation`.
+        told: What it trains on, and which options were fitted to that.
         seconds_per_step: Mean over all training steps.
         train_seconds: All training steps together.
         seconds: The whole run, evaluation included, since it was last started.
@@ -64,6 +65,7 @@ class RunResult:
     best: Mapping[str, float | None] = field(default_factory=dict)
     best_epoch: int | None = None
     chosen_on: str | None = None
+    told: str | None = None
     seconds_per_step: float | None = None
     train_seconds: float | None = None
     seconds: float | None = None

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import fields, replace
 from pathlib import Path
 
-from adaptive_memory_bank.lab.runs.config import REMEDY, Config, make_config, read_options
+from adaptive_memory_bank.lab.runs.config import REMEDY, Config, given_options, read_options
 from adaptive_memory_bank.lab.runs.files import DamagedFileError
 from adaptive_memory_bank.lab.runs.options import parse_options
 
@@ -54,7 +54,7 @@ def resumed_config(config: Config, saved: Config, *, given: Collection[str] | No
     Raises:
         ValueError: Where the call asks for another value of anything else, naming both.
     """
-    asked = set(_changed(config) if given is None else given) - {"out", "run_name", "resume"}
+    asked = set(given_options(config) if given is None else given) - {"out", "run_name", "resume"}
     before, now = vars(saved), vars(config)
     differing = [name for name in now if name in asked and now[name] != before[name]]
     for name in differing:
@@ -64,10 +64,3 @@ def resumed_config(config: Config, saved: Config, *, given: Collection[str] | No
                 "Leave it out, or start a new run."
             )
     return replace(saved, resume=config.resume, **{name: now[name] for name in differing})
-
-
-def _changed(config: Config) -> list[str]:
-    """The options that are not as their preset has them; the preset itself may be a default."""
-    default = make_config(type(config), config.preset) if config.preset in config.presets else config
-    names = (f.name for f in fields(config) if f.name != "preset")
-    return [name for name in names if getattr(config, name) != getattr(default, name)]

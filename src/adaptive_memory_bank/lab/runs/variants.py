@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from adaptive_memory_bank.adapters import CATALOGUE, Identity
+from adaptive_memory_bank.adapters import ADAPTERS, CATALOGUE
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ FRESH = Choice("fresh", "#6a9a1f", "x")
 CHOICES = (NONE, *(Choice(entry.name, entry.color, entry.marker, entry.aliases) for entry in CATALOGUE), FRESH)
 """All of them, in the order of tables and legends."""
 NAMES = tuple(name for choice in CHOICES for name in (choice.name, *choice.aliases))
-PLAIN_MEMORY = tuple(name for entry in CATALOGUE if entry.adapter is Identity for name in (entry.name, *entry.aliases))
+PLAIN_MEMORY = tuple(name for name, entry in ADAPTERS.items() if entry.name == "identity")
 """The names of a memory that is left as it is: what the others are compared with."""
 COMPARED = ("none", "identity", "xbn", "auto")
 """What is compared by default."""

@@ -79,7 +79,7 @@ def dashboard(
         runs: What it shows.
         entity: W&B team or user; default: what the runs were made with.
         project: W&B project; default: what the runs were made with.
-        dry_run: Send nothing.
+        dry_run: Send nothing; needs neither of them.
         out: JSON file for the specification.
 
     Raises:
@@ -89,6 +89,8 @@ def dashboard(
     configs = [run.config() for run in runs]
     entity = entity or next((config["entity"] for config in configs if config.get("entity")), None)
     project = project or next((config["project"] for config in configs if config.get("project")), None)
+    if dry_run:  # nobody is asked, so the names do not matter
+        entity, project = entity or "entity", project or "project"
     if not entity or not project:
         missing = "entity" if not entity else "project"
         raise ValueError(f"`{missing}` must name the W&B {missing}: the runs do not say which (`--{missing} NAME`).")

@@ -14,11 +14,24 @@ from adaptive_memory_bank.lab.data.transforms import Transform
 from adaptive_memory_bank.metrics import QueryScores, score_queries
 
 Embed = Callable[[Tensor], Tensor]
+OnEmbedded = Callable[[int, int], None]
+"""Is told how many of how many images are embedded."""
+
+
+def tell_nobody(done: int, total: int) -> None:
+    """For whoever does not ask."""
 
 
 @torch.no_grad()
 def embed_part(
-    embed: Embed, part: Part, transform: Transform, *, batch_size: int, device: torch.device, workers: int = 0
+    embed: Embed,
+    part: Part,
+    transform: Transform,
+    *,
+    batch_size: int,
+    device: torch.device,
+    workers: int = 0,
+    on_embedded: OnEmbedded = tell_nobody,
 ) -> Tensor:
     """Embeddings (N, dim) of every image of a part, in order, on the CPU; each rank computes its share.
 
@@ -29,13 +42,18 @@ def embed_part(
         batch_size: Images at a time.
         device: Where `embed` computes.
         workers: Processes that open files; images in memory need none.
+        on_embedded: Is told after every batch how many of how many images are done.
     """
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if _is_distributed() else (0, 1)
     mine = range(rank, len(part), world_size)
     dataset = ImageDataset(part, transform)
     chunks = [list(mine[start : start + batch_size]) for start in range(0, len(mine), batch_size)]
     batches = fetch(dataset, chunks, workers=0 if part.in_memory else workers)
-    rows = [embed(images.to(device, non_blocking=True)).float() for images, _, _ in batches]
+    rows, done = [], 0
+    for images, _, _ in batches:
+        rows.append(embed(images.to(device, non_blocking=True)).float())
+        done += len(images)
+        on_embedded(done, len(mine))
     if not rows:  # fewer images than ranks: learn the width from any image
         rows = [embed(dataset.batch([0])[0].to(device)).float()[:0]]
     return gather_interleaved(torch.cat(rows), len(part)).cpu()

@@ -19,7 +19,7 @@ from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Transform
 from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.runs.files import DamagedFileError
-from adaptive_memory_bank.lab.training.scores import embed_part
+from adaptive_memory_bank.lab.training.scores import OnEmbedded, embed_part, tell_nobody
 from adaptive_memory_bank.masks import reading_is_free
 
 # With fewer channels, oneDNN's gradient of a strided 1x1 convolution crashes or hangs in channels-last memory on AVX2.
@@ -65,6 +65,7 @@ class TrainingModule(pl.LightningModule):
             self.sources = StoredSources(bank.size, bank.dim, gather_distributed=bank.gather_distributed)
         self.last: dict[str, float | Tensor] = {}  # what the last step measured
         self._bad_step: Tensor | None = None  # the first one whose loss was not finite, or -1; on the loss's device
+        self.on_embedded: OnEmbedded = tell_nobody  # watches evaluations
 
     @property
     def bank(self) -> AdaptiveMemoryBank | None:
@@ -201,6 +202,7 @@ class TrainingModule(pl.LightningModule):
             batch_size=self.config.eval_batch_size,
             device=self.device,
             workers=self.config.num_workers,
+            on_embedded=self.on_embedded,
         )
 
     def shaped(self, images: Tensor) -> Tensor:

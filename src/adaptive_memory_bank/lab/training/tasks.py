@@ -1,12 +1,12 @@
 """The tasks there are: what each is called, configured by, built by and judged by. Everything else reads it here."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaptive_memory_bank.lab.runs.config import RunConfig, from_plain, read_options
+from adaptive_memory_bank.lab.runs.config import RunConfig, from_plain, given_options, read_options
 from adaptive_memory_bank.lab.runs.resuming import load_config
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
@@ -42,9 +42,13 @@ class Task:
         """A configuration from plain values, as JSON has them."""
         return from_plain(self.config, options)
 
-    def build(self, config: RunConfig) -> "Training":
-        """Everything a run needs; complains before anything is written."""
-        training: Training = self.load().build(config)
+    def build(self, config: RunConfig, given: Collection[str] | None = None) -> "Training":
+        """Everything a run needs; complains before anything is written.
+
+        Options that were not given may be fitted to the data; by default those count as given that differ from the
+        preset's.
+        """
+        training: Training = self.load().build(config, given_options(config) if given is None else given)
         return training
 
     def load(self) -> Any:

@@ -25,7 +25,7 @@ from adaptive_memory_bank.lab.training.tasks import TASKS
 from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
 from adaptive_memory_bank.lab.training.watch.interrupts import InterruptGuard, TrainingInterrupted
 from adaptive_memory_bank.lab.training.watch.monitors import DriftMonitor, StalenessMonitor
-from adaptive_memory_bank.lab.training.watch.progress import Progress
+from adaptive_memory_bank.lab.training.watch.progress import Progress, ShareDone
 from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 
 
@@ -36,6 +36,7 @@ class Training:
     module: TrainingModule
     evaluate: Callable[[Any], Evaluation]  # scores the module
     searched: Part | None  # images that queries search, for the pictures of the worst; None: the queries
+    told: str = ""  # what it trains on, and which options were fitted to that
     idle_parameters: bool = False  # whether some steps leave parameters without gradient (DDP must know)
 
     @property
@@ -43,7 +44,7 @@ class Training:
         """What the run's result says of it."""
         bank, held_out = self.module.bank, self.module.data.held_out
         chosen_on = "evaluation" if held_out is None else "validation"
-        return {"memory_size": 0 if bank is None else bank.size, "chosen_on": chosen_on}
+        return {"memory_size": 0 if bank is None else bank.size, "chosen_on": chosen_on, "told": self.told}
 
     def monitor(self) -> EvaluationMonitor:
         """What scores the module after epochs; held-out classes, where there are any, choose the best of them."""
@@ -54,12 +55,16 @@ class Training:
         )
 
 
-def run(config: RunConfig, *, given: Collection[str] | None = None) -> RunResult:
+def run(
+    config: RunConfig, given: Collection[str] | None = None, *, tell: Callable[[float], None] | None = None
+) -> RunResult:
     """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder.
 
     Args:
         config: The options.
-        given: Names of those that were asked for; they count where a run is resumed (see `resumed_config`).
+        given: Names of those that were asked for: they are kept as they are, while others may be fitted to the data or,
+            where a run is resumed, taken from it; default: all that differ from the preset's.
+        tell: Is called a few times a second with the share of the run that is done.
 
     Example:
         >>> from adaptive_memory_bank.lab.runs.config import make_config
@@ -75,12 +80,16 @@ def run(config: RunConfig, *, given: Collection[str] | None = None) -> RunResult
         earlier = read_result(folder)
         if earlier is not None and earlier.status == "complete":
             return earlier
+        given = config.fitted_fields  # they were fitted when the run began
     with isolated(config):
-        training = TASKS[config.task].build(config)  # every complaint comes before a folder exists
+        training = TASKS[config.task].build(config, given)  # every complaint comes before a folder exists
         resumed = folder is not None
+        if not config.quiet and _writes():
+            print(training.told, file=sys.stderr)
         if folder is None and _writes():
-            folder = RunFolder.create(config)
-        return _train(training, folder, resumed=resumed)
+            folder = RunFolder.create(training.module.config)
+        watching: list[Callback] = [] if tell is None else [ShareDone(tell)]
+        return _train(training, folder, watching, resumed=resumed)
 
 
 def _writes() -> bool:
@@ -88,7 +97,7 @@ def _writes() -> bool:
     return int(cast("Any", rank_zero_only).rank) == 0
 
 
-def _train(training: Training, folder: RunFolder | None, *, resumed: bool) -> RunResult:
+def _train(training: Training, folder: RunFolder | None, watching: list[Callback], *, resumed: bool) -> RunResult:
     config, evaluation = training.module.config, training.monitor()
     record = RunRecord(config, folder if _writes() else None, facts=training.facts, resumed=resumed)
     saved_in = Path() if folder is None else folder.checkpoints  # ranks other than 0 take part but write nothing
@@ -96,7 +105,7 @@ def _train(training: Training, folder: RunFolder | None, *, resumed: bool) -> Ru
     watch, guard = TrainingLog(config.log_every), InterruptGuard(checkpoints)
     guard.install()
     try:
-        callbacks = [watch, *_monitors(config, record, evaluation), checkpoints, guard]
+        callbacks = [watch, *_monitors(config, record, evaluation), *watching, checkpoints, guard]
         _fit(training, record, callbacks, folder if resumed else None)
         record.show_gallery(evaluation, training.module.data.source.query, training.searched)
         return record.end("complete", evaluation, watch)

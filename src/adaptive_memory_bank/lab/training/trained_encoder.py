@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from adaptive_memory_bank.lab.data import Part, RetrievalData, eval_transform, load_dataset
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization
@@ -15,9 +16,21 @@ from adaptive_memory_bank.lab.runs.checkpoints import WEIGHTS, read_checkpoint
 from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.runs.files import DamagedFileError, write_file
 from adaptive_memory_bank.lab.runs.folder import BEST, LAST, RunFolder
-from adaptive_memory_bank.lab.training.scores import embed_part
+from adaptive_memory_bank.lab.training.scores import OnEmbedded, embed_part
 from adaptive_memory_bank.lab.training.step import best_memory_format
 from adaptive_memory_bank.lab.training.tasks import TASKS, read_config
+
+
+def progress_bar(part: Part) -> OnEmbedded:
+    """A bar over the images of a part, on a terminal."""
+    bar = tqdm(total=len(part), desc="embedding", unit=" images", disable=None, leave=False)
+
+    def advance(done: int, total: int) -> None:
+        bar.update(done - bar.n)
+        if done == total:
+            bar.close()
+
+    return advance
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,7 @@ class TrainedEncoder:
             batch_size=self.config.eval_batch_size,
             device=next(self.encoder.parameters()).device,
             workers=self.config.num_workers,
+            on_embedded=progress_bar(part),
         )
 
     def embed(self, part: Part, data: RetrievalData) -> Tensor:

@@ -9,30 +9,30 @@ from adaptive_memory_bank.lab.data.photos import PerImage
 from adaptive_memory_bank.lab.data.transforms import Normalization, Transform, Views
 from adaptive_memory_bank.lab.models.encoder import backbone_normalization
 from adaptive_memory_bank.lab.runs.config import RunConfig
+from adaptive_memory_bank.lab.training.fitting import held_out_count
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.step import TrainingData
 
 
 def load_images(config: RunConfig) -> RetrievalData:
-    """The dataset at the size the run wants; small sets are scaled once, in memory."""
-    data = load_dataset(config.data, root=config.data_root, download=config.download)
-    return data.prepared(config.image_size or data.image_size)
+    """The dataset, at its own size."""
+    return load_dataset(config.data, root=config.data_root, download=config.download)
 
 
-def retrieval_data(config: RetrievalConfig) -> TrainingData:
-    """Training classes, held-out classes, and the transforms of both."""
-    data = load_images(config)
+def retrieval_data(config: RetrievalConfig, data: RetrievalData) -> TrainingData:
+    """Training classes, held-out classes, and the transforms of both; small sets are scaled once, in memory."""
+    data = data.prepared(config.image_size or data.image_size)
     train, held_out = hold_out_classes(data.train, config.validation, seed=config.seed)
     side, colours = config.image_size, Normalization(*backbone_normalization(config))
     augment = train_transform(data, side, augmentation=config.augmentation, normalization=colours)
     return TrainingData(data, train, held_out, augment, eval_transform(data, side, normalization=colours), colours)
 
 
-def moco_data(config: MocoConfig) -> TrainingData:
-    """All training images, seen as two views each."""
-    data = load_images(config)
+def moco_data(config: MocoConfig, data: RetrievalData) -> TrainingData:
+    """All training images, seen as two views each; small sets are scaled once, in memory."""
     side = config.image_size or data.image_size
+    data = data.prepared(side)
     return TrainingData(data, data.train, None, moco_views(config, data, side), eval_transform(data, side))
 
 
@@ -84,7 +84,7 @@ def hold_out_classes(part: Part, share: float, *, seed: int) -> tuple[Part, Part
     if share == 0:
         return part, None
     classes = torch.unique(part.labels)
-    count = max(2, round(share * len(classes)))
+    count = held_out_count(len(classes), share)
     if len(classes) - count < 2:
         raise ValueError(f"`validation` must leave at least 2 of {len(classes)} classes to train on, got {share}.")
     shuffled = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]

@@ -32,7 +32,7 @@ def worst_queries(scores: QueryScores, rows: Tensor, gallery_rows: Tensor | None
 
 
 def render_gallery(found: dict[str, Any], query: Part, gallery: Part | None, epoch: int) -> dict[str, Any]:
-    """The content of `gallery.json`: names, scores and small PNGs."""
+    """The content of `gallery.json`: names, scores and small pictures (WebP)."""
     searched = query if gallery is None else gallery
     queries = []
     for index, first, matches, scores in zip(
@@ -48,13 +48,13 @@ def render_gallery(found: dict[str, Any], query: Part, gallery: Part | None, epo
 
 
 def _entry(part: Part, index: int) -> dict[str, Any]:
-    return {"index": index, "class": part.class_names[int(part.labels[index])], "image": _png(part.image(index))}
+    return {"index": index, "class": part.class_names[int(part.labels[index])], "image": _picture(part.image(index))}
 
 
-def _png(image: Image.Image) -> str:
+def _picture(image: Image.Image) -> str:
     image.thumbnail((SIDE, SIDE))
     buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
+    image.save(buffer, format="WEBP", quality=80)
     return base64.b64encode(buffer.getvalue()).decode("ascii")
 
 

@@ -9,6 +9,7 @@ from adaptive_memory_bank.lab.runs.files import read_json_object
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.results import Run
 
+_WEBP = "UklGR"  # "RIFF", as base64 has it
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
@@ -52,5 +53,6 @@ def _objects(entries: object) -> Iterable[Mapping[str, Any]]:
 
 def _picture(entry: Mapping[str, Any]) -> Shown:
     image = str(entry.get("image", ""))
-    source = f"data:image/png;base64,{image}" if _BASE64.fullmatch(image) else ""
+    kind = "webp" if image.startswith(_WEBP) else "png"  # runs of version 0.1 left the latter
+    source = f"data:image/{kind};base64,{image}" if _BASE64.fullmatch(image) else ""
     return {"source": source, "name": str(entry.get("class", ""))}

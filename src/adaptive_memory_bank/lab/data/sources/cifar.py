@@ -36,4 +36,4 @@ def _source(name: str, classes: int, folder: str) -> Source:
     )
 
 
-SOURCES = (_source("cifar10", 10, "cifar-10-batches-py"), _source("cifar100", 100, "cifar-100-python"))
+CIFAR_10, CIFAR_100 = _source("cifar10", 10, "cifar-10-batches-py"), _source("cifar100", 100, "cifar-100-python")

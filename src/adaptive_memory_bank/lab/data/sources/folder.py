@@ -47,4 +47,4 @@ def _read(folders: list[Path]) -> Rows:
     return rows
 
 
-SOURCE = Source("folder", load, "yours", "yours", "train/ and test/, or by class", "Recall@1,10,100", takes_path=True)
+SOURCE = Source("folder:PATH", load, "yours", "yours", "train/ and test/, or by class", "Recall@1,10,100")

@@ -84,4 +84,4 @@ def _part(images: _Array, labels: _Array, classes: Classes, what: str) -> Part:
         raise ValueError(f"{what}: {error}") from error
 
 
-SOURCE = Source("npz", load, "yours", "yours", "by its labels", "Recall@1,10,100 or kNN", takes_path=True)
+SOURCE = Source("npz:PATH", load, "yours", "yours", "by its labels", "Recall@1,10,100 or kNN")

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from adaptive_memory_bank.lab.data.registry import check_dataset
+from adaptive_memory_bank.lab.models.names import RESNETS
 from adaptive_memory_bank.lab.runs.config import RunConfig, check_memory
 
 CIFAR: dict[str, Any] = {
@@ -91,6 +93,8 @@ class MocoConfig(RunConfig):
     def check(self) -> None:
         """Check what both tasks share, then what is MoCo's own."""
         super().check()
+        check_dataset(self.data, download=self.download)
+        self.require("model", self.model in RESNETS, f"one of {', '.join(RESNETS)}")
         if self.adapter == "fresh":
             raise ValueError("`adapter` fresh is not for `amb moco`: only `amb retrieval` can re-embed its memory.")
         splits = self.split_batch_norm

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, cast
 
 import torch
@@ -19,11 +19,12 @@ from adaptive_memory_bank.lab.data import Part, RetrievalData, ShuffleSampler
 from adaptive_memory_bank.lab.data.randomness import Stream
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.models.resnet import Backbone, WithHead, make_head
+from adaptive_memory_bank.lab.training.fitting import describe_fit, fit_image_size, fit_moco_batch
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.scores import evaluating
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
 from adaptive_memory_bank.lab.training.train import Training
-from adaptive_memory_bank.lab.training.training_data import moco_data
+from adaptive_memory_bank.lab.training.training_data import load_images, moco_data
 from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation
 from adaptive_memory_bank.lab.training.worst_queries import worst_queries
 from adaptive_memory_bank.losses import MemoryInfoNCELoss
@@ -33,11 +34,25 @@ GALLERY_QUERIES = 512  # queries among which the worst are looked for
 _KEYS = 1003  # a lane of the shuffles' own: they must not share numbers with the augmentation
 
 
-def build(config: MocoConfig) -> Training:
-    """Everything a run needs; complains before anything is written."""
+def build(config: MocoConfig, given: Collection[str] = ()) -> Training:
+    """Everything a run needs, its options fitted to the data; complains before anything is written."""
     config.check()
-    data = moco_data(config)
-    return Training(MocoModule(config, data), evaluate, data.source.train)
+    images = load_images(config)
+    _check_classes(images)
+    fitted = fit_moco_batch(fit_image_size(config, images, given), len(images.train), given)
+    data = moco_data(fitted, images)
+    told = describe_fit(config, fitted, images, data.train)
+    return Training(MocoModule(fitted, data), evaluate, data.source.train, told)
+
+
+def _check_classes(data: RetrievalData) -> None:
+    """Training images vote on the classes of test images: of classes they do not have, they get none right."""
+    if not set(data.train.labels.tolist()) & set(data.query.labels.tolist()):
+        raise ValueError(
+            f"`data` must have the same classes for training and for testing, which {data.name} has not: `amb moco` is "
+            "scored by the votes of training images, and kNN would be 0. Use `amb retrieval`, which is for unseen "
+            "classes, or split every class: `folder:PATH` with `train/<class>/` and `test/<class>/`."
+        )
 
 
 class MocoModule(TrainingModule):

@@ -1,12 +1,10 @@
-"""Complaints about a backbone or its weights, before anything is downloaded."""
+"""Complaints about a backbone's weights, before anything is downloaded."""
 
-import difflib
 import os
 from pathlib import Path
 
 import timm
 
-from adaptive_memory_bank.lab.models import conv4 as _conv4  # noqa: F401  registers `conv4` with timm
 from adaptive_memory_bank.lab.models.encoder import EncoderOptions
 from adaptive_memory_bank.lab.tracking.network import check_reachable
 
@@ -14,23 +12,11 @@ HUB_PATIENCE = 6.0  # seconds to wait for the model hub before saying that it ca
 
 
 def check_backbone(config: EncoderOptions) -> None:
-    """Raise for a model or weights that cannot be had, before anything is downloaded."""
-    check_model(config.model)
+    """Raise for weights that cannot be had, before anything is downloaded."""
     if config.weights is not None:
         check_weights_file(config.weights)
     elif config.pretrained:
         check_weights_reachable(config.model)
-
-
-def check_model(name: str) -> None:
-    """Raise for a name that timm does not know, with the nearest ones."""
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0.5)
-        hint = f" Did you mean {', '.join(near)}?" if near else ""
-        raise ValueError(
-            f"`model` must be `conv4` or a timm model ({len(timm.list_models())} names, `timm.list_models()`), "
-            f"got {name!r}.{hint}"
-        )
 
 
 def check_weights_file(path: str) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from adaptive_memory_bank.lab.data.registry import check_dataset
+from adaptive_memory_bank.lab.models.names import check_model, pml_losses
 from adaptive_memory_bank.lab.runs.config import RunConfig
 
 PAPER: dict[str, Any] = {
@@ -58,7 +60,7 @@ class RetrievalConfig(RunConfig):
         memory: Size of the bank: up to 1 a share of the training set, beyond that rows.
         memory_start: Epochs before the loss uses the memory, while it fills and adapts; may be a fraction.
         fresh_every: With `--adapter fresh`, re-embed all of the memory every this many steps.
-        images_per_class: Images of each class in a batch.
+        images_per_class: Images of each class in a batch; more where the data has few classes, unless it is given.
         lr: Learning rate of AdamW.
         weight_decay: Of AdamW.
         lr_step: Multiply the learning rate by `lr_gamma` every this many epochs.
@@ -72,6 +74,9 @@ class RetrievalConfig(RunConfig):
 
     task: ClassVar[str] = "retrieval"
     presets: ClassVar[Mapping[str, dict[str, Any]]] = {"small": {}, "photos": PHOTOS, "paper": PAPER}
+    fitted_fields: ClassVar[tuple[str, ...]] = (
+        *RunConfig.fitted_fields, "images_per_class", "memory", "validation"
+    )  # fmt: skip
 
     model: str = "conv4_32"
     pretrained: bool = False
@@ -102,6 +107,10 @@ class RetrievalConfig(RunConfig):
     def check(self) -> None:
         """Check what both tasks share, then what is retrieval's own."""
         super().check()
+        check_dataset(self.data, download=self.download)
+        check_model(self.model)
+        known = ("supcon", *pml_losses())
+        self.require("loss", self.loss in known, f"one of {', '.join(known)}")
         self.require("images_per_class", self.images_per_class >= 2, "at least 2, or there are no positive pairs")
         if self.batch_size % self.images_per_class:
             raise ValueError(

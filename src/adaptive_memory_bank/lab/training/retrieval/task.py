@@ -1,6 +1,6 @@
 """`amb retrieval`: supervised-contrastive training with a memory that follows the encoder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,32 +15,44 @@ from adaptive_memory_bank.lab.data import Part, PKSampler, RetrievalData
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.models.encoder import Encoder, build_encoder
 from adaptive_memory_bank.lab.runs.config import check_memory
+from adaptive_memory_bank.lab.training.fitting import (
+    describe_fit,
+    fit_batch,
+    fit_held_out,
+    fit_image_size,
+    fit_memory,
+    memory_rows,
+)
 from adaptive_memory_bank.lab.training.reembedding import refresh
 from adaptive_memory_bank.lab.training.retrieval.backbone_checks import check_backbone
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.retrieval.criteria import (
     batch_criterion,
-    check_loss,
+    check_loss_options,
     memory_criterion,
     pairs_kept,
 )
 from adaptive_memory_bank.lab.training.scores import evaluating, retrieval_scores, summary
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
 from adaptive_memory_bank.lab.training.train import Training
-from adaptive_memory_bank.lab.training.training_data import retrieval_data
+from adaptive_memory_bank.lab.training.training_data import load_images, retrieval_data
 from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation
 from adaptive_memory_bank.lab.training.worst_queries import worst_queries
 
 
-def build(config: RetrievalConfig) -> Training:
-    """Everything a run needs; complains before anything is written or downloaded."""
+def build(config: RetrievalConfig, given: Collection[str] = ()) -> Training:
+    """Everything a run needs, its options fitted to the data; complains before anything is written or downloaded."""
     config.check()
-    check_loss(config)
+    check_loss_options(config)
     check_backbone(config)
     _warn_of_idle_memory(config)
-    data = retrieval_data(config)
-    module = RetrievalModule(config, data)
-    return Training(module, evaluate, data.source.gallery, idle_parameters=config.warmup_epochs > 0)
+    images = load_images(config)
+    fitted = fit_held_out(fit_image_size(config, images, given), images, given)
+    data = retrieval_data(fitted, images)
+    fitted = fit_memory(fit_batch(fitted, data.train, given), len(data.train), given)
+    module = RetrievalModule(fitted, data)
+    told = describe_fit(config, fitted, images, data.train)
+    return Training(module, evaluate, data.source.gallery, told, idle_parameters=config.warmup_epochs > 0)
 
 
 class RetrievalModule(TrainingModule):
@@ -50,7 +62,6 @@ class RetrievalModule(TrainingModule):
 
     def __init__(self, config: RetrievalConfig, data: TrainingData) -> None:
         classes = len(data.source.train.class_names)
-        self._check_batch(config, data.train)
         steps = len(_make_sampler(config, data.train, 0, config.processes))
         start_after = round(config.memory_start * steps)
         criterion, bank = self._make_criterion(config, data.train, classes, start_after)
@@ -60,15 +71,6 @@ class RetrievalModule(TrainingModule):
         self.encoder: Encoder = build_encoder(config, gray=data.source.gray, image_size=side)
         self.criterion = criterion
         self.warmup_criterion = batch_criterion(config, classes) if config.warmup_epochs else None
-
-    @staticmethod
-    def _check_batch(config: RetrievalConfig, train: Part) -> None:
-        wanted = config.batch_size // config.images_per_class * config.processes
-        if train.num_classes < wanted:
-            raise ValueError(
-                f"`batch_size` must ask for no more classes than the {train.num_classes} there are to train on, "
-                f"got {config.batch_size} ({wanted} classes a step)."
-            )
 
     @staticmethod
     def _make_criterion(
@@ -174,16 +176,6 @@ def _make_sampler(config: RetrievalConfig, train: Part, rank: int, world_size: i
         rank=rank,
         world_size=world_size,
     )
-
-
-def memory_rows(memory: float, images: int) -> int:
-    """Rows of a memory given as a share of the training set (up to 1) or as rows.
-
-    Example:
-        >>> memory_rows(0.5, 100), memory_rows(64, 100)
-        (50, 64)
-    """
-    return int(memory) if memory > 1 else max(1, round(memory * images))
 
 
 def _warn_of_idle_memory(config: RetrievalConfig) -> None:

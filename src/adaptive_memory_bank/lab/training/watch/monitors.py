@@ -14,9 +14,16 @@ from adaptive_memory_bank.lab.training.scores import evaluating
 from adaptive_memory_bank.lab.training.step import TrainingModule
 from adaptive_memory_bank.lab.training.watch.training_log import log
 
+MEASUREMENTS = 10  # of drift in an epoch, at least
+
 
 class DriftMonitor(Callback):
-    """Feature drift of `size` fixed images, measured around every `every`-th step, averaged over the epoch."""
+    """Feature drift of `size` fixed images over single steps, averaged over the epoch.
+
+    Args:
+        every: Steps from one measurement to the next; fewer in epochs too short for ten of them.
+        size: Images in the probe.
+    """
 
     def __init__(self, every: int, size: int) -> None:
         self.every, self.size = every, size
@@ -33,20 +40,29 @@ class DriftMonitor(Callback):
         with evaluating(*module.embedders), torch.no_grad():
             return module.embed(self._probe)
 
+    def _is_due(self, trainer: Trainer) -> bool:
+        """Whether the step that comes next is measured."""
+        every = min(self.every, max(1, int(trainer.num_training_batches) // MEASUREMENTS))
+        return trainer.global_step % every == 0
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Embed the probe before the step."""
+        """Embed the probe before the first step; later ones find it as the step before left it."""
         assert isinstance(pl_module, TrainingModule)
-        if trainer.global_step % self.every == 0:
+        if self._before is None and self._is_due(trainer):
             self._before = self._embed(pl_module)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Embed it again and compare."""
+        """Embed it again and compare; here and not before the next step, whose time would count it."""
         assert isinstance(pl_module, TrainingModule)
-        if self._before is not None:
-            self.average.add(feature_drift(self._before, self._embed(pl_module)))
-            self._before = None
+        before, due = self._before, self._is_due(trainer)
+        if before is None and not due:
+            return
+        now = self._embed(pl_module)
+        if before is not None:
+            self.average.add(feature_drift(before, now))
+        self._before = now if due else None
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log the epoch's averages."""
