@@ -38,7 +38,9 @@ class Queue(AdaptiveMemoryBank):
     @property
     def unfilled(self) -> Tensor:
         """The random rows of the slots that are not filled yet, (size - n, dim)."""
-        return self.filler.rows[len(self) :]
+        return self.filler.rows[
+            self.size if self.is_full else self.cursor :
+        ]  # no GPU needs to say how many rows it has
 
     def log_sum_exp(self, queries: Tensor, *, temperature: float, workspace: Workspace) -> Tensor:
         """``log sum_j exp(q_i . z_j / temperature)`` over all slots, (B,), differentiable in unit queries (B, dim)."""
