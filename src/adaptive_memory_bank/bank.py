@@ -7,6 +7,7 @@ from torch import Tensor
 from adaptive_memory_bank.adapters import Adapter, make_adapter
 from adaptive_memory_bank.batch import Batch, are_storable
 from adaptive_memory_bank.checks import check_labels, check_positive_integer, check_rows
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.ring import LazyRing
 from adaptive_memory_bank.stateful import StatefulBank
@@ -63,7 +64,7 @@ class AdaptiveMemoryBank(StatefulBank):
         adapter = make_adapter(adapter)
         adapter.attach()
         self.gather_distributed = gather_distributed
-        self.rejected_rows = 0  # rows with NaN or infinity that were offered and refused
+        self._rejected = torch.zeros((), dtype=torch.int64)
         self.last_slots = torch.empty(0, dtype=torch.int64)  # of this rank's rows in the last enqueue; -1: not stored
         self.ring = LazyRing(size, dim, dtype)
         self._stats = BankStats()
@@ -84,6 +85,11 @@ class AdaptiveMemoryBank(StatefulBank):
     def is_full(self) -> bool:
         """Whether the next row pushes the oldest out."""
         return self.ring.is_full
+
+    @property
+    def slots_in_use(self) -> int:
+        """Slots that were written to, those of refused rows included: `len` without waiting for the device."""
+        return self.ring.count
 
     @property
     def cursor(self) -> int:
@@ -108,23 +114,39 @@ class AdaptiveMemoryBank(StatefulBank):
     @property
     def embeddings(self) -> Tensor:
         """Realigned rows (n, dim) in ring order: a fresh tensor without gradient, safe to keep."""
-        return self.ring.read()
+        return self._without_gaps(self.ring.read())
 
     @property
     def labels(self) -> Tensor | None:
         """Labels (n,) in ring order, or None where none were ever given."""
-        return self.ring.labels.clone() if self.ring.labelled else None
+        return self._without_gaps(self.ring.labels.clone()) if self.ring.labelled else None
+
+    @property
+    def last_rows(self) -> Tensor:
+        """Where in `embeddings` this rank's rows of the last enqueue are, (B,); -1 for those that were not stored."""
+        return self.ring.positions(self.last_slots)
+
+    @property
+    def rejected_rows(self) -> int:
+        """Rows with NaN or infinity that were offered and refused; reading it waits for the device."""
+        return int(self._rejected)
 
     @property
     def moments(self) -> Moments:
         """Moments of the realigned rows, without a pass over them."""
         return self.ring.moments
 
+    def _without_gaps(self, values: Tensor) -> Tensor:
+        """Values (slots in use, ...) of those slots that hold a row. Waits for a GPU."""
+        return values if self.ring.gaps is None else values[~self.ring.gaps]
+
+    @outside_graphs
     def update(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Adapt to a batch, then enqueue it.
 
         Args:
-            rows: Shape (B, dim), any floating point type. Rows with NaN or infinity are left out and counted.
+            rows: Shape (B, dim), any floating point type. Rows with NaN or infinity are refused and counted; each
+                leaves a gap, a slot without a row, that lasts one lap.
             labels: Shape (B,), integers; all batches have them or none has.
         """
         self.check(rows, labels)
@@ -132,11 +154,13 @@ class AdaptiveMemoryBank(StatefulBank):
         self.adapt_to(batch)
         self.store(batch)
 
+    @outside_graphs
     def adapt(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Realign the bank to a batch, and store nothing. With labels, moments know about classes."""
         self._check_batch(rows, labels, ("rows", "labels"))
         self.adapt_to(self.take(rows, labels))
 
+    @outside_graphs
     def enqueue(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Store a batch, and realign nothing. A batch larger than the bank leaves its newest rows."""
         self.check(rows, labels)
@@ -169,7 +193,7 @@ class AdaptiveMemoryBank(StatefulBank):
 
     @torch.no_grad()
     def take(self, rows: Tensor, labels: Tensor | None = None) -> Batch:
-        """Gather a batch that passed `check`, cast it, and leave out rows that are not finite.
+        """Gather a batch that passed `check`, cast it, and mark rows that are not finite.
 
         `update` is `take`, `adapt_to` and `store`; a loss that does something in between takes its batch once.
         """
@@ -180,18 +204,32 @@ class AdaptiveMemoryBank(StatefulBank):
         """Realign the bank to a batch that was taken."""
         if len(batch.rows) < 2:  # no spread to learn from
             return
-        moments = Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None)
+        moments = Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None, batch.kept)
+        if isinstance(moments.count, Tensor):
+            self._adapt_where(moments.count > 1, moments)
+            return
         target = self.adapter.observe(moments)
         before = None if target is None else self.ring.realign(target)
         self._stats.adapted(moments, target, before)
 
+    def _adapt_where(self, enough: Tensor, moments: Moments) -> None:
+        """Adapt if ``enough``, a boolean tensor of one, is True: without reading it."""
+        earlier = {name: buffer.clone() for name, buffer in self.adapter.named_buffers()}
+        target = self.adapter.observe(moments)
+        for name, buffer in self.adapter.named_buffers():
+            buffer.copy_(torch.where(enough, buffer, earlier[name]))
+        before = None if target is None else self.ring.realign(target, where=enough)
+        self._stats.adapted(moments, target, before, where=enough)
+
     @torch.no_grad()
     def store(self, batch: Batch) -> None:
-        """Enqueue a batch that was taken. Sets ``last_slots`` and counts the rows left out."""
-        self.rejected_rows += batch.rejected
+        """Enqueue a batch that was taken. Sets ``last_slots`` and counts the rows refused."""
         slots = self.ring.next_slots(len(batch.rows))
-        self.last_slots = torch.cat([slots, slots.new_tensor([-1])])[batch.own]  # -1 finds the -1 at the end
-        self.ring.write(batch.rows, batch.labels)
+        if batch.kept is not None:
+            slots = slots.where(batch.kept, -1)
+            self._rejected = self._rejected.to(slots.device) + (~batch.kept).sum()
+        self.last_slots = slots[batch.own]
+        self.ring.write(batch.rows, batch.labels, batch.kept)
         if self._stats.enqueued(len(batch.rows), size=self.size):
             self._stats.warn_of(self.rejected_rows)
 
@@ -211,9 +249,10 @@ class AdaptiveMemoryBank(StatefulBank):
             raise ValueError(f"`rows` must be as many as the bank holds, {len(self)}, got {len(rows)}.")
         rows = rows.to(self.compute_dtype)
         storable = are_storable(rows, self.dtype)
-        if not storable.all():
-            self.rejected_rows += int((~storable).sum())
-            rows = torch.where(storable[:, None], rows, self.embeddings)
+        self._rejected = self._rejected.to(self.device) + (~storable).sum()
+        rows = torch.where(storable[:, None], rows, self.embeddings)
+        if self.ring.gaps is not None:
+            rows = torch.zeros_like(self.ring.read()).index_put_((~self.ring.gaps,), rows)
         self.ring.replace(rows)
         self._stats.ages.renew(len(rows))
 
@@ -244,29 +283,41 @@ class AdaptiveMemoryBank(StatefulBank):
         self._stats.warn_of(rejected)
         return {"fill": len(self) / self.size, **self._stats.tell(), "rejected_rows": rejected}
 
+    def by_slot(self) -> Tensor:
+        """Realigned rows of all slots in use, as a fresh tensor (slots, dim); the row before it where one was refused."""
+        rows = self.ring.read()
+        if self.ring.gaps is None or not len(rows):
+            return rows
+        before = torch.arange(len(rows), device=rows.device).masked_fill(self.ring.gaps, -1).cummax(0).values
+        return rows[torch.where(before < 0, before[-1], before)]
+
+    @outside_graphs
     def similarity(self, queries: Tensor) -> Tensor:
         """Cosine similarity of queries (B, dim) to the realigned rows: (B, n), differentiable in the queries.
 
-        Later updates do not disturb a backward pass through it.
+        Later updates do not disturb a backward pass through it. A row that was refused has a column all the same, for
+        the shape must not depend on values: minus infinity, which no maximum finds and no softmax counts.
         """
         self.check_queries(queries)
         queries = F.normalize(queries.to(self.compute_dtype), dim=1)
         if torch.is_grad_enabled() and queries.requires_grad:
             # The backward pass needs rows that no later enqueue overwrites: this copy.
-            return queries @ F.normalize(self.embeddings, dim=1).T
-        products = [queries @ F.normalize(rows, dim=1).T for rows in self.ring.blocks()]
-        return torch.cat(products, dim=1) if products else queries.new_zeros(len(queries), 0)
+            products = queries @ F.normalize(self.ring.read(), dim=1).T
+        else:
+            blocks = [queries @ F.normalize(rows, dim=1).T for rows in self.ring.blocks()]
+            products = torch.cat(blocks, dim=1) if blocks else queries.new_zeros(len(queries), 0)
+        return products if self.ring.gaps is None else products.masked_fill(self.ring.gaps, -torch.inf)
 
     @torch.no_grad()
     def reset(self) -> None:
         """Empty the bank and its filter: as new."""
         self.ring.reset()
-        self.rejected_rows = 0
+        self._rejected = torch.zeros((), dtype=torch.int64)
         self._stats = BankStats()
         self._reset_adapter()
 
     def __len__(self) -> int:
-        return self.ring.count
+        return int(self.ring.rows_held)
 
     def extra_repr(self) -> str:
         """Show size and fill."""

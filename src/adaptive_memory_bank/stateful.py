@@ -4,7 +4,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter, make_adapter
 from adaptive_memory_bank.ring import LazyRing
@@ -20,7 +21,7 @@ class StatefulBank(nn.Module):
 
     ring: LazyRing
     adapter: Adapter
-    rejected_rows: int
+    _rejected: Tensor  # (), on the device of the rows: how many were refused
     _stats: BankStats
 
     def release_adapter(self) -> Adapter:
@@ -53,11 +54,11 @@ class StatefulBank(nn.Module):
     def get_extra_state(self) -> dict[str, Any]:
         """Non-tensor state, and which adapter the filter's state is of."""
         adapter = type(self.adapter).__name__
-        return {"rejected_rows": self.rejected_rows, "adapter": adapter, "stats": self._stats.state_dict()}
+        return {"rejected_rows": int(self._rejected), "adapter": adapter, "stats": self._stats.state_dict()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_extra_state` returned."""
-        self.rejected_rows = int(state["rejected_rows"])
+        self._rejected = torch.tensor(int(state["rejected_rows"]))
         if "stats" in state:  # not in checkpoints of 0.1
             self._stats.load_state_dict(state["stats"])
 

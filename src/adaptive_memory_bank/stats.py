@@ -84,15 +84,27 @@ class BankStats:
         self.realignment: Tensor | None = None
         self.warned = False
 
-    def adapted(self, batch: Moments, target: Moments | None, before: tuple[Tensor, Tensor] | None) -> None:
-        """Note what an adapter made of a batch, and mean and std of the rows before they were moved."""
+    def adapted(
+        self,
+        batch: Moments,
+        target: Moments | None,
+        before: tuple[Tensor, Tensor] | None,
+        where: Tensor | None = None,
+    ) -> None:
+        """Note what an adapter made of a batch, and mean and std of the rows before they were moved.
+
+        With ``where``, a boolean tensor of one, nothing is noted if that is False.
+        """
         if target is None:
             self.realignment = None
             return
         held = target.mean, target.std
         previous = held if self.realignment is None else self.realignment[2].to(held[0]).unbind()
         moments = [*previous, batch.mean, batch.population_std, *held, *(held if before is None else before)]
-        self.realignment = torch.stack(moments).view(4, 2, -1)
+        now = torch.stack(moments).view(4, 2, -1)
+        if where is not None and self.realignment is not None:
+            now = torch.where(where, now, self.realignment.to(now))
+        self.realignment = now
 
     def enqueued(self, rows: int, *, size: int) -> bool:
         """Count an update; returns whether it is time to look at the rows that were refused."""
@@ -132,7 +144,7 @@ def _movement(realignment: Tensor | None) -> dict[str, float]:
     news = batch - previous
     # 1 - K is the share that was not believed; without news the batch was, if it is what the adapter holds.
     doubted = ((batch - target) * news).sum(1) / news.square().sum(1).clamp(min=TINY)
-    scaled = have_spread(before[0], before[1], target[1])
+    scaled = have_spread(*before) & have_spread(*target)
     shift = ((target[0] - before[0]) / before[1])[scaled]
     stretch = (target[1] / before[1])[scaled].log()
     gain_mean, gain_std = (1 - doubted).tolist()

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.losses.base import MemoryLoss
 from adaptive_memory_bank.losses.related import RelatedRows
 from adaptive_memory_bank.losses.soft_sum import SoftSum, wants_gradient, with_gradient
@@ -55,6 +56,7 @@ class MemoryInfoNCELoss(MemoryLoss):
         super().__init__(bank, temperature, "The bank holds no rows of other images: make it larger, or check the ids.")
         self.batch_negatives = batch_negatives
 
+    @outside_graphs
     def forward(self, queries: Tensor, keys: Tensor, ids: Tensor | None = None) -> Tensor:
         """Adapt, compare, enqueue.
 
@@ -146,12 +148,14 @@ def log_sum_exp(
 
 
 def _without_negatives(ring: LazyRing, related: RelatedRows | None) -> Tensor | None:
-    """Which queries (B,) or (1,) all rows belong to; None where that cannot be, as in nearly every step.
+    """Which queries (B,) or (1,) all rows belong to; None where that cannot be, as in nearly every step on a CPU.
 
     Counted, not read off the sums: a hidden row adds next to nothing, but not always exactly nothing.
     """
     if not ring.count:
         return torch.ones(1, dtype=torch.bool, device=ring.device)
-    if related is None or len(related.slots) < ring.count:
+    if related is None:
+        return None if ring.gaps is None else ring.gaps.all()[None]
+    if len(related.slots) < ring.count:
         return None
-    return related.same.all(0)
+    return (related.same if ring.gaps is None else related.same | ring.gaps[:, None]).all(0)

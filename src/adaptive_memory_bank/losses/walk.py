@@ -70,7 +70,10 @@ def unit_factors(rows: Tensor) -> Tensor:
 
 
 def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Block]:
-    """Yield the rows block by block, with their products with queries (B, dim): unit vectors over temperature."""
+    """Yield the rows block by block, with their products with queries (B, dim): unit vectors over temperature.
+
+    Gaps come along: their logits are minus infinity.
+    """
     step = rows_per_block(ring, queries)
     rows_memory, logits_memory = workspace.take(min(step, ring.count), queries)
     for start in range(0, ring.count, step):
@@ -78,6 +81,9 @@ def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Bloc
         rows = ring.read(start, start + count, out=rows_memory[:count])
         factors, logits = unit_factors(rows), logits_memory[:count]
         if 2 * len(queries) < ring.dim:  # scale the smaller thing: logits and their exponentials, or the rows
-            yield Block(rows, factors, torch.mm(rows, queries.T, out=logits).mul_(factors))
+            block = Block(rows, factors, torch.mm(rows, queries.T, out=logits).mul_(factors))
         else:
-            yield Block(rows, None, torch.mm(rows.mul_(factors), queries.T, out=logits))
+            block = Block(rows, None, torch.mm(rows.mul_(factors), queries.T, out=logits))
+        if ring.gaps is not None:
+            logits.masked_fill_(ring.gaps[start : start + count, None], -torch.inf)
+        yield block

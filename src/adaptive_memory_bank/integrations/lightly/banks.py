@@ -112,8 +112,7 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
         assert self.memory is not None
         if not self.gather_distributed:
             return rows
-        untouched = len(self.memory.unfilled) == self.memory.size
-        if untouched and dist.world_size() > 1:  # ranks may have drawn different random rows
+        if not self.memory.slots_in_use and dist.world_size() > 1:  # ranks may have drawn different random rows
             torch.distributed.broadcast(self.memory.filler.rows, src=0)
         return gather_batch(rows, None)[0]
 

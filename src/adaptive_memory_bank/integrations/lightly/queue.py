@@ -28,7 +28,7 @@ class Queue(AdaptiveMemoryBank):
 
     def snapshot(self, unit_length: bool) -> Tensor:
         """All slots, (size, dim), the filled ones realigned (and at unit length, if any adapter moves them)."""
-        rows = self.embeddings  # a fresh tensor: it may be changed in place
+        rows = self.by_slot()  # a fresh tensor: it may be changed in place
         if unit_length and not isinstance(self.adapter, Identity):
             rows *= unit_factors(rows)
         if not self.is_full:
@@ -38,9 +38,7 @@ class Queue(AdaptiveMemoryBank):
     @property
     def unfilled(self) -> Tensor:
         """The random rows of the slots that are not filled yet, (size - n, dim)."""
-        return self.filler.rows[
-            self.size if self.is_full else self.cursor :
-        ]  # no GPU needs to say how many rows it has
+        return self.filler.rows[self.slots_in_use :]
 
     def log_sum_exp(self, queries: Tensor, *, temperature: float, workspace: Workspace) -> Tensor:
         """``log sum_j exp(q_i . z_j / temperature)`` over all slots, (B,), differentiable in unit queries (B, dim)."""
