@@ -30,7 +30,7 @@ LIBRARY = {
     "bank": "adapters batch checks graphs moments ring stateful stats",
     "diagnostics": "bank",
     "losses": "bank checks graphs masks ring",
-    "integrations": "adapters bank batch checks distributed losses",
+    "integrations": "adapters bank batch checks distributed graphs losses",
 }
 LAB = {
     "lab.data": "",

@@ -284,7 +284,7 @@ class AdaptiveMemoryBank(StatefulBank):
         return {"fill": len(self) / self.size, **self._stats.tell(), "rejected_rows": rejected}
 
     def by_slot(self) -> Tensor:
-        """Realigned rows of all slots in use, as a fresh tensor (slots, dim); the row before it where one was refused."""
+        """Realigned rows of all slots in use, as a fresh tensor; for a refused one, the row before."""
         rows = self.ring.read()
         if self.ring.gaps is None or not len(rows):
             return rows
