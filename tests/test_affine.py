@@ -80,7 +80,7 @@ def test_half_leaves_it_exact_and_its_state_goes_on():
 
 def test_a_copy_is_as_it_is_now_and_stays_so():
     made = matched(random_rows(0), random_rows(1))
-    kept, before = made.copy(), made.to_embeddings(random_rows(2))
+    kept, before = made.copied(), made.to_embeddings(random_rows(2))
     made.reset()
     assert torch.equal(kept.to_embeddings(random_rows(2)), before)
-    assert made.copy().is_identity
+    assert made.copied().is_identity

@@ -245,11 +245,11 @@ def test_last_slots_tell_where_the_rows_of_the_last_enqueue_landed():
     bank.update(torch.arange(3.0)[:, None])
     bank.update(torch.tensor([[3.0], [math.nan], [5.0], [6.0]]))  # slots 3, 4 (a gap), 0 and 1
     assert bank.last_slots.tolist() == [3, -1, 0, 1]
-    assert bank.last_rows.tolist() == [3, -1, 0, 1]
+    assert bank.rows_in(bank.last_slots).tolist() == [3, -1, 0, 1]
     bank.update(torch.tensor([[7.0], [8.0]]))
     assert bank.embeddings.flatten().tolist() == [5.0, 6.0, 7.0, 8.0]  # slot 4 is the gap still
     bank.update(torch.tensor([[math.nan], [9.0]]))
-    assert (bank.last_slots.tolist(), bank.last_rows.tolist()) == ([-1, 0], [-1, 0])
+    assert (bank.last_slots.tolist(), bank.rows_in(bank.last_slots).tolist()) == ([-1, 0], [-1, 0])
     assert bank.embeddings.flatten().tolist() == [9.0, 6.0, 7.0, 8.0]
     bank.update(torch.arange(7.0)[:, None])  # two more than it holds: the first two do not stay
     assert bank.last_slots.tolist() == [-1, -1, 3, 4, 0, 1, 2]

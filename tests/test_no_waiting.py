@@ -7,14 +7,20 @@ with its shortcuts forbidden, reading operations are counted, backward passes in
 
 import pytest
 import torch
+from lightly.loss import NTXentLoss
+from pytorch_metric_learning import losses as pml_losses
+from pytorch_metric_learning import miners
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adaptive_memory_bank import AdaptiveMemoryBank, masks
+from adaptive_memory_bank import AdaptiveMemoryBank
 from adaptive_memory_bank.adapters import ADAPTERS
+from adaptive_memory_bank.integrations.lightly import swap_memory_bank
+from adaptive_memory_bank.integrations.pml import CrossBatchMemory
 from adaptive_memory_bank.losses import MemoryInfoNCELoss, MemorySupConLoss
 
 READ = {"_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "equal"}
+SHORTCUTS = ("masks", "moments", "losses.related", "losses.walk", "integrations.pml.memory")  # where they are taken
 STEPS = 5  # of 8 rows, in a bank of 20: it fills, wraps, and folds
 
 
@@ -43,9 +49,12 @@ def pretended_gpu():
 
 @pytest.fixture
 def no_shortcuts(monkeypatch):
-    monkeypatch.setattr(masks, "reading_is_free", lambda device: False)
-    for module in ("moments", "losses.related"):
-        monkeypatch.setattr(f"adaptive_memory_bank.{module}.reading_is_free", lambda device: False)
+    _set_shortcuts(monkeypatch, False)
+
+
+def _set_shortcuts(patch, allowed):
+    for module in SHORTCUTS:
+        patch.setattr(f"adaptive_memory_bank.{module}.reading_is_free", lambda device: allowed)
 
 
 def batches(device=None):
@@ -71,7 +80,10 @@ def loss_steps(loss, device=None, gradient=True):
     results = []
     for rows, labels in batches(device):
         queries = rows.detach().requires_grad_(gradient)
-        value = loss(queries, labels) if isinstance(loss, MemorySupConLoss) else loss(queries, rows.flip(1), labels)
+        if isinstance(loss, MemoryInfoNCELoss):
+            value = loss(queries, rows.flip(1), labels)
+        else:
+            value = loss(queries, rows.flip(1) if isinstance(loss, NTXentLoss) else labels)
         if gradient:
             value.backward()
         results += [value.detach(), queries.grad]
@@ -86,7 +98,28 @@ def infonce(**options):
     return MemoryInfoNCELoss(AdaptiveMemoryBank(20, 4, **options))
 
 
-losses = pytest.mark.parametrize("make", [supcon, infonce])
+def lightly(**options):
+    torch.manual_seed(0)  # of the random rows that a queue begins with
+    return swap_memory_bank(NTXentLoss(memory_bank_size=(20, 4)), options.get("adapter", "auto"))
+
+
+def pml(loss, miner):
+    def make(**options):
+        memory = CrossBatchMemory(loss, 4, memory_size=20, miner=miner, **options)
+        assert memory.is_fused
+        return memory
+
+    return make
+
+
+PML = {
+    "pml supcon": pml(pml_losses.SupConLoss(), miners.PairMarginMiner(0.0, 1.5)),
+    "pml contrastive": pml(pml_losses.ContrastiveLoss(), None),
+    "pml ntxent": pml(pml_losses.NTXentLoss(), miners.PairMarginMiner(0.0, 1.5)),
+    "pml multi similarity": pml(pml_losses.MultiSimilarityLoss(), miners.MultiSimilarityMiner()),
+}
+LOSSES = {"supcon": supcon, "infonce": infonce, "lightly": lightly, **PML}
+losses = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
 every_adapter = pytest.mark.parametrize("name", ADAPTERS)
 
 
@@ -126,7 +159,7 @@ def test_verbs_of_a_bank_read_nothing_and_do_the_same(no_shortcuts, name):
         found = bank_steps(careful)
     assert reads.seen == []
     with pytest.MonkeyPatch.context() as patch:
-        _allow_shortcuts(patch)
+        _set_shortcuts(patch, True)
         torch.testing.assert_close(found, bank_steps(AdaptiveMemoryBank(20, 4, name)))
 
 
@@ -137,10 +170,5 @@ def test_losses_read_nothing_and_do_the_same(no_shortcuts, make, name):
         results = loss_steps(make(adapter=name))
     assert reads.seen == []
     with pytest.MonkeyPatch.context() as patch:
-        _allow_shortcuts(patch)
+        _set_shortcuts(patch, True)
         torch.testing.assert_close(results, loss_steps(make(adapter=name)))
-
-
-def _allow_shortcuts(patch):
-    for module in ("masks", "moments", "losses.related"):
-        patch.setattr(f"adaptive_memory_bank.{module}.reading_is_free", lambda device: device.type == "cpu")

@@ -52,11 +52,13 @@ class AffineMap(KeepsPrecision):
         self.shift.zero_()
         self.is_identity = True
 
-    def copy(self) -> "AffineMap":
-        """A map of its own that is as this one is now."""
-        made = AffineMap(len(self.scale), self.dtype)  # `copy.deepcopy` asks for data that fake tensors lack
-        made.scale, made.shift, made.is_identity = self.scale.clone(), self.shift.clone(), self.is_identity
-        return made
+    def copied(self) -> "AffineMap":
+        """The same map, which goes its own way."""
+        copy = AffineMap(len(self.scale), self.dtype).to(self.scale.device)
+        copy.scale.copy_(self.scale)
+        copy.shift.copy_(self.shift)
+        copy.is_identity = self.is_identity
+        return copy
 
     def become_frame(self, mean: Tensor, std: Tensor) -> None:
         """Become the map for which embeddings with these moments (dim,) are stored with mean 0 and spread 1.

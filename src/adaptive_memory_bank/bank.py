@@ -121,10 +121,12 @@ class AdaptiveMemoryBank(StatefulBank):
         """Labels (n,) in ring order, or None where none were ever given."""
         return self._without_gaps(self.ring.labels.clone()) if self.ring.labelled else None
 
-    @property
-    def last_rows(self) -> Tensor:
-        """Where in `embeddings` this rank's rows of the last enqueue are, (B,); -1 for those that were not stored."""
-        return self.ring.positions(self.last_slots)
+    def rows_in(self, slots: Tensor) -> Tensor:
+        """Where in `embeddings` the rows of slots (n,) are, such as ``last_slots``; -1 stays -1.
+
+        Slots and rows are counted alike until a row is refused.
+        """
+        return self.ring.positions(slots)
 
     @property
     def rejected_rows(self) -> int:
@@ -283,13 +285,14 @@ class AdaptiveMemoryBank(StatefulBank):
         self._stats.warn_of(rejected)
         return {"fill": len(self) / self.size, **self._stats.tell(), "rejected_rows": rejected}
 
-    def by_slot(self) -> Tensor:
-        """Realigned rows of all slots in use, as a fresh tensor; for a refused one, the row before."""
-        rows = self.ring.read()
+    def by_slot(self) -> tuple[Tensor, Tensor]:
+        """Realigned rows and labels of all slots in use, fresh tensors; for a refused one, those of the row before."""
+        rows, labels = self.ring.read(), self.ring.labels
         if self.ring.gaps is None or not len(rows):
-            return rows
+            return rows, labels.clone()
         before = torch.arange(len(rows), device=rows.device).masked_fill(self.ring.gaps, -1).cummax(0).values
-        return rows[torch.where(before < 0, before[-1], before)]
+        before = torch.where(before < 0, before[-1], before)
+        return rows[before], labels[before]
 
     @outside_graphs
     def similarity(self, queries: Tensor) -> Tensor:

@@ -31,15 +31,14 @@ def _all_gather(tensor: Tensor) -> list[Tensor]:
     return parts
 
 
-def rank_order(count: int) -> Tensor:
-    """Positions in rank order of ``count`` gathered rows that begin with those of this rank.
+def rank_order(count: int) -> Tensor | None:
+    """Positions in rank order of ``count`` gathered rows that begin with those of this rank; None for one rank.
 
     So pytorch-metric-learning's ``DistributedLossWrapper`` gathers them.
     """
-    order = torch.arange(count)
     ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     if ranks == 1 or not count or count % ranks:
-        return order
-    own, *others = order.view(ranks, -1).unbind()
+        return None
+    own, *others = torch.arange(count).view(ranks, -1).unbind()
     others.insert(dist.get_rank(), own)
     return torch.cat(others)

@@ -201,7 +201,7 @@ class LazyRing(KeepsPrecision):
         """Write the map into the rows, which makes it the identity (or a frame), and measure them, block by block."""
         if self.may_have_gaps:  # once a lap, notice that there is none any more; where asking means waiting, don't ask
             self.may_have_gaps = not all_known(~self.is_gap)
-        before = None if self.map.is_identity else self.map.copy()
+        before = None if self.map.is_identity else self.map.copied()
         if before is not None:
             self._choose_frame()
         mean, m2 = self._measure(lambda block: self._rewrite(block, before))

@@ -39,7 +39,9 @@ class TestEqualsTheOriginal:
         size, batch_size = {"plain": 19, "mask": 10}.get(call, 16), 8
         pair = [
             Original(getattr(losses, loss)(), DIM, size, miner=MINERS[miner]()),
-            CrossBatchMemory(getattr(losses, loss)(), DIM, size, miner=MINERS[miner](), adapter="identity"),
+            CrossBatchMemory(
+                getattr(losses, loss)(), DIM, size, miner=MINERS[miner](), adapter="identity", fused=False
+            ),
         ]
         labels = torch.arange(batch_size) % 3
         for _ in range(4):

@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 import torch
-from pytorch_metric_learning import losses
+from pytorch_metric_learning import losses, miners
 from pytorch_metric_learning.losses import CrossBatchMemory as Original
 
+from adaptive_memory_bank import XBN
 from adaptive_memory_bank.integrations.pml import CrossBatchMemory
 
 DIM, SIZE, BATCH = 8, 40, 12
@@ -91,3 +92,42 @@ def test_ddp_finds_no_buffer_but_the_optimizer_finds_the_parameters():
     assert not [name for name, _ in memory.named_buffers() if name.startswith("bank")]
     assert [name for name, _ in memory.named_parameters()] == ["loss.beta"]
     assert any(name.startswith("bank.ring.stored") for name in memory.state_dict())
+
+
+@pytest.mark.parametrize("miner", [None, miners.PairMarginMiner()])
+@pytest.mark.parametrize("steps", [0, 2, 7])
+def test_the_original_is_given_back_with_everything_it_has(steps, miner, generator):
+    memory = memory_of(miner=miner, adapter="auto").eval()
+    for _ in range(steps):
+        memory(*batch(generator))
+    original = memory.to_pml()
+    assert type(original) is Original
+    assert (original.loss, original.miner, original.training) == (memory.loss, memory.miner, False)
+    assert (original.queue_idx, original.has_been_filled) == (memory.queue_idx, memory.has_been_filled)
+    assert torch.equal(original.embedding_memory, memory.embedding_memory)
+    assert torch.equal(original.label_memory, memory.label_memory)
+    memory.swap_adapter("identity")
+    for _ in range(5):
+        rows, labels = batch(generator)
+        torch.testing.assert_close(original(rows, labels), memory(rows, labels))
+
+
+@pytest.mark.parametrize("steps", [0, 2, 7])
+def test_another_adapter_takes_over_the_rows_and_starts_anew(steps, generator):
+    memory = memory_of(adapter="auto", gather_distributed=True)
+    memory.bank.to(torch.float64)
+    for _ in range(steps):
+        memory(*batch(generator))
+    before = memory.embedding_memory, memory.label_memory, memory.queue_idx, memory.has_been_filled
+    swapped = memory.swap_adapter("xbn")
+    assert swapped is memory
+    assert isinstance(memory.bank.adapter, XBN)
+    assert memory.bank.gather_distributed
+    after = memory.embedding_memory, memory.label_memory, memory.queue_idx, memory.has_been_filled
+    torch.testing.assert_close(after, before)
+    assert after[0].dtype == torch.float64
+    fresh, (rows, labels) = memory_of(adapter="xbn"), batch(generator)
+    fresh.bank.to(torch.float64)
+    fresh.bank.restore(before[0][: len(memory.bank)], before[1][: len(memory.bank)], cursor=before[2])
+    torch.testing.assert_close(memory(rows, labels), fresh(rows, labels))
+    torch.testing.assert_close(memory.embedding_memory, fresh.embedding_memory)

@@ -97,41 +97,38 @@ class AutoAXBN(Adapter):
     def observe(self, batch: Moments) -> Moments:
         """Correct the estimate by as much as the innovations exceed the noise."""
         innovation = torch.stack([batch.mean, batch.population_std]) - self.estimate
-        noise = torch.stack([batch.mean_variance.sum(), batch.std_variance.sum()])
-        is_first = self.observations == 0  # before there is an estimate there is no innovation
+        noise = torch.stack([batch.mean_variance, batch.std_variance]).sum(1)
+        before = self.observations.to(noise.dtype)
+        later = before.clamp(max=1)  # 0 for the first batch: before there is an estimate there is no innovation; else 1
         self._calibrate(innovation, noise)
-        self._smooth(innovation.square().sum(1), noise)
+        self._smooth(innovation.square().sum(1), noise, later / before.clamp(min=1), later)
         energy = torch.maximum(self.innovation, self.recent / JUMP)
-        excess = (energy / (self.calibration * self.noise).clamp(min=TINY) - 1).clamp(min=self.floor)
-        self.gain.copy_(torch.where(is_first, 1.0, 1 - 1 / (1 + excess)))  # K = p' / (p' + 1), also for p' = inf
-        self.estimate.add_(self.gain[:, None] * innovation)
-        self.last.copy_(torch.where(is_first, 0.0, innovation))
-        self.last_noise.copy_(torch.where(is_first, 0.0, noise))
-        self.observations += 1
-        mean, std = self.estimate.clone()
-        return Moments.plain(mean, std, batch.count)
+        excess = (energy / (self.calibration * self.noise).clamp_(min=TINY) - 1).clamp_(min=self.floor)
+        torch.sub(1, later / (1 + excess), out=self.gain)  # K = p' / (p' + 1), also for p' = inf; at first 1
+        self.estimate.addcmul_(self.gain[:, None], innovation)
+        torch.mul(innovation, later, out=self.last)
+        torch.mul(noise, later, out=self.last_noise)
+        self.observations.add_(1)
+        mean, std = self.estimate.clone().unbind()
+        return batch._replace(mean=mean, std=std, population_std=std)
 
     def _calibrate(self, innovation: Tensor, noise: Tensor) -> None:
         """Learn from two neighbours how large the noise of the first one was."""
         energy = self.last.square().sum(1)
         shown = (1 - self.gain) * energy - (innovation * self.last).sum(1)
         usual = JUMP * torch.maximum(self.innovation, self.last_noise)
-        weight = (usual / energy.clamp(min=TINY)).clamp(max=1)
-        start = torch.where(self.observations == 1, PRIOR * noise, 0.0)
-        self.seen_noise.mul_(CALIBRATION).add_(weight * shown + start)
-        self.claimed_noise.mul_(CALIBRATION).add_(weight * self.last_noise + start)
+        weight = (usual / energy.clamp(min=TINY)).clamp_(max=1)
+        start = (self.observations == 1) * (PRIOR * noise)
+        self.seen_noise.mul_(CALIBRATION).add_(start).addcmul_(weight, shown)
+        self.claimed_noise.mul_(CALIBRATION).add_(start).addcmul_(weight, self.last_noise)
 
-    def _smooth(self, energy: Tensor, noise: Tensor) -> None:
-        """Average over time; plain averages until a window has filled."""
+    def _smooth(self, energy: Tensor, noise: Tensor, share: Tensor, later: Tensor) -> None:
+        """Average over time; plain averages, by ``share``, until a window has filled."""
         usual = torch.where(self.observations > 5, JUMP * torch.maximum(self.innovation, noise), energy)
-        slow, quick = (self._weight(past) for past in (self.smoothing, RECENT))
+        slow, quick = (share.clamp(min=1 - past).mul_(later) for past in (self.smoothing, RECENT))
         self.innovation.lerp_(torch.minimum(energy, usual), slow)
         self.noise.lerp_(noise, slow)
         self.recent.lerp_(energy, quick)
-
-    def _weight(self, past: float) -> Tensor:
-        weight = (1 / self.observations.clamp(min=1).to(self.noise.dtype)).clamp(min=1 - past)
-        return torch.where(self.observations == 0, 0.0, weight)
 
     def extra_repr(self) -> str:
         """Show how it smooths."""

@@ -1,8 +1,11 @@
 """Which pairs of a query and a row count, and how many did."""
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 
 class Pairs(NamedTuple):
@@ -12,8 +15,30 @@ class Pairs(NamedTuple):
     negative: int
 
 
-class Margins(NamedTuple):
-    """Which pairs count: positives below a cosine, negatives above one; infinity where all do."""
+class Mining(ABC):
+    """Decides by their cosine which pairs of a query and a row count.
+
+    Attributes:
+        relative: Whether the bounds of a query depend on its other pairs.
+    """
+
+    relative = False
+
+    @abstractmethod
+    def negatives_above(self, farthest_positive: Tensor) -> float | Tensor:
+        """Cosine above which negatives count: one number, or (B,) if ``relative``.
+
+        The argument, the lowest cosine of each query to a row of its label (B,), means something only then.
+        """
+
+    @abstractmethod
+    def positives_below(self, nearest_negative: Tensor) -> float | Tensor:
+        """Cosine below which positives count, likewise: the argument is the highest cosine to another label."""
+
+
+@dataclass(frozen=True)
+class Margins(Mining):
+    """Positives below a cosine and negatives above one; infinity where all count."""
 
     positive_below: float
     negative_above: float
@@ -32,5 +57,33 @@ class Margins(NamedTuple):
         negative_above = torch.inf if neg_margin < 0 else max(1 - neg_margin**2 / 2, -2.0)
         return cls(positive_below, negative_above)
 
+    def negatives_above(self, farthest_positive: Tensor) -> float:
+        """Cosine above which negatives count."""
+        return self.negative_above
+
+    def positives_below(self, nearest_negative: Tensor) -> float:
+        """Cosine below which positives count."""
+        return self.positive_below
+
 
 ALL_PAIRS = Margins(torch.inf, -torch.inf)
+
+
+@dataclass(frozen=True)
+class HardPairs(Mining):
+    """Positives hardly nearer than the nearest negative, and negatives hardly farther than the farthest positive.
+
+    Wang et al., "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning", CVPR 2019, section 3.3.
+    A query without positives has no such negatives, and the reverse.
+    """
+
+    epsilon: float
+    relative = True
+
+    def negatives_above(self, farthest_positive: Tensor) -> Tensor:
+        """Cosine above which negatives count, (B,)."""
+        return farthest_positive - self.epsilon
+
+    def positives_below(self, nearest_negative: Tensor) -> Tensor:
+        """Cosine below which positives count, (B,)."""
+        return nearest_negative + self.epsilon

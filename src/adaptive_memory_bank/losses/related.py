@@ -54,6 +54,7 @@ class RelatedRows(NamedTuple):
     logits: Tensor  # (h, B), filled in during the walk
     edges: list[int]  # where in the slots each block begins
     step: int  # rows of a block
+    has_gaps: bool  # whether rows may be gaps, which have the label of no query
 
     @classmethod
     def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> "RelatedRows":
@@ -66,17 +67,21 @@ class RelatedRows(NamedTuple):
             same &= ~ring.gaps[slots, None]
         logits = queries.new_empty(len(slots), len(queries))
         step = rows_per_block(ring, queries)
-        return cls(slots, same, logits, _edges(slots, step, ring.count), step)
+        return cls(slots, same, logits, _edges(slots, step, ring.count), step, ring.gaps is not None)
 
     def part(self, index: int) -> "RelatedRows":
         """The related rows inside one block, with slots counted from its start."""
         if len(self.edges) == 2:
             return self
         here = slice(self.edges[index], self.edges[index + 1])
-        return RelatedRows(self.slots[here] - index * self.step, self.same[here], self.logits[here], [], self.step)
+        return self._replace(
+            slots=self.slots[here] - index * self.step, same=self.same[here], logits=self.logits[here], edges=[]
+        )
 
     def hide(self, logits: Tensor, nothing: float) -> None:
         """Note the logits of these rows in a block (b, B), then overwrite those of the same label by ``nothing``."""
         if len(self.slots):
             torch.index_select(logits, 0, self.slots, out=self.logits)
             logits.index_copy_(0, self.slots, self.logits.masked_fill(self.same, nothing))
+        if self.has_gaps:  # what nobody counts must not be infinite all the same
+            self.logits.masked_fill_(self.logits.isinf(), 0)

@@ -8,36 +8,50 @@ from torch.autograd.function import once_differentiable
 
 from adaptive_memory_bank.losses.walk import Block
 
-SAFE_EXPONENT = 32.0  # sums of exp(+-this) over any bank are far from the ends of float32
+SAFE_EXPONENT = 50.0  # sums of exp(+-this) over any bank are far from the ends of float32
+SMALLEST_TERM = 2.0**-80  # below the exponential of any bounded logit, above that of `SoftSum.nothing`
 
 
 class SoftSum:
     """Running ``sum_j exp(logit_ij)`` and ``sum_j exp(logit_ij) z_j``, per query i.
 
-    Cosine is bounded, so plain exponentials do for temperatures from 1/32. Below, everything is kept relative to the
+    Cosine is bounded, so plain exponentials do for temperatures from 1/50. Below, everything is kept relative to the
     largest logit so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). The second sum is
     for the gradient, and made if that is wanted.
 
     Attributes:
+        sharpness: Logits are cosines times this: one over temperature.
         nothing: A logit that adds nothing. Minus infinity, and whatever has a subnormal exponential, would take exp's
             slow path, which costs more than all else on the similarities together.
+        kept: The terms counted by `add_counted`, (), a whole number.
     """
 
     def __init__(self, queries: Tensor, temperature: float, *, gradient: bool) -> None:
+        self.sharpness = 1 / temperature
         self.offset = queries.new_zeros(len(queries))
-        self.bounded = 1 / temperature <= SAFE_EXPONENT
-        self.nothing = -300.0 if queries.dtype == torch.float64 else -72.0
+        self.bounded = self.sharpness <= SAFE_EXPONENT
+        self.nothing = -300.0 if queries.dtype == torch.float64 else -86.0
         if not self.bounded:
-            self.offset -= 1 / temperature
+            self.offset -= self.sharpness
             self.nothing = -torch.inf
         self.total = queries.new_zeros(len(queries))
         self.weighted = torch.zeros_like(queries) if gradient else None
+        self.kept = torch.zeros((), dtype=torch.float64, device=queries.device)
 
     def add(self, block: Block) -> None:
         """Count a block in; its logits are used up."""
-        self.weigh(self.terms(block.logits), block)
+        self._weigh(self._terms(block.logits), block)
 
-    def terms(self, logits: Tensor) -> Tensor:
+    def add_counted(self, block: Block) -> None:
+        """The same, and count the logits that are not ``nothing``."""
+        if not self.bounded:
+            self.kept += (block.logits > self.nothing).sum()
+        terms = self._terms(block.logits)
+        if self.bounded:  # the same in a third of the time: sums of a power of two are exact
+            self.kept += torch.clamp(terms, max=SMALLEST_TERM).sum().double().div_(SMALLEST_TERM).round_()
+        self._weigh(terms, block)
+
+    def _terms(self, logits: Tensor) -> Tensor:
         """Turn logits (b, B) into terms of the first sum, in place, and add them up."""
         terms = logits
         if not self.bounded:
@@ -47,7 +61,7 @@ class SoftSum:
         self.total += terms.sum(0)
         return terms
 
-    def weigh(self, terms: Tensor, block: Block) -> None:
+    def _weigh(self, terms: Tensor, block: Block) -> None:
         """Add to the second sum, where it is wanted; the terms are used up."""
         if self.weighted is None:
             return
@@ -64,8 +78,8 @@ class SoftSum:
             self.weighted *= shrink[:, None]
 
     def log(self) -> Tensor:
-        """Logarithm of the first sum, (B,)."""
-        return self.total.log() + self.offset
+        """Logarithm of the first sum, (B,); minus infinity for a query without terms."""
+        return self.total.masked_fill(self.total < SMALLEST_TERM, 0).log_().add_(self.offset)
 
     def over(self, log_total: Tensor) -> Tensor | None:
         """The second sum divided by a total (B,) given as its logarithm, (B, dim)."""
@@ -73,7 +87,7 @@ class SoftSum:
 
 
 class PrecomputedGradient(torch.autograd.Function):
-    """Per-query values (B,) with a gradient (B, dim) in the queries that was computed along with them."""
+    """A value, or one per query (B,), with a gradient (B, dim) in the queries that was computed along with it."""
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
@@ -86,7 +100,7 @@ class PrecomputedGradient(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
         """Apply the chain rule."""
         (gradient,) = ctx.saved_tensors
-        return grad_output[:, None] * gradient, None, None
+        return grad_output[..., None] * gradient, None, None
 
 
 def with_gradient(queries: Tensor, values: Tensor, gradient: Tensor | None) -> Tensor:

@@ -1,15 +1,15 @@
 """The supervised contrastive loss of each query against a whole bank, with its gradient, in one walk."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from adaptive_memory_bank.losses.compare import Compared, Queries, add_positives, compare, mean_weights
 from adaptive_memory_bank.losses.pairs import Margins
-from adaptive_memory_bank.losses.related import RelatedRows
 from adaptive_memory_bank.losses.soft_sum import SoftSum, wants_gradient, with_gradient
-from adaptive_memory_bank.losses.walk import Block, Workspace, unit_factors, walk
+from adaptive_memory_bank.losses.walk import Workspace
 from adaptive_memory_bank.ring import LazyRing
-
-SMALLEST_TERM = 2.0**-47  # below the exponential of any bounded logit, above that of `SoftSum.nothing`
 
 
 def losses_against_bank(
@@ -40,19 +40,11 @@ def losses_against_bank(
     """
     wanted = wants_gradient(queries)
     with torch.no_grad():
-        related = RelatedRows.of(ring, queries, labels)
-        negatives = _Negatives(SoftSum(queries, temperature, gradient=wanted), margins.negative_above / temperature)
-        for index, block in enumerate(walk(ring, queries / temperature, workspace)):
-            negatives.add(block, related.part(index))
-        kept = (
-            related.same & (related.slots[:, None] != slots) & (related.logits < margins.positive_below / temperature)
-        )
-        if counted is not None:
-            kept &= counted
-            negatives.kept *= counted
-        losses, gradient = _combine(ring, related, kept, negatives.soft)
-        pairs = torch.stack([kept.sum(), negatives.kept.sum(dtype=torch.float64).long()])
-    return with_gradient(queries, losses, None if gradient is None else gradient / temperature), pairs
+        sums = SoftSum(queries, temperature, gradient=wanted)
+        compared = Queries(queries, labels, slots, counted)
+        pairs = compare(ring, compared, sums=sums, mining=margins, workspace=workspace)
+        losses, gradient = _losses(ring, pairs, sums)
+    return with_gradient(queries, losses, gradient), pairs.counts
 
 
 def losses_within_batch(
@@ -73,52 +65,40 @@ def losses_within_batch(
     return losses.where(count > 0, 0), torch.stack([positive.sum(), negative.sum()])
 
 
-class _Negatives:
-    """Kept pairs of different labels: how many, and their sums."""
+@dataclass(frozen=True)
+class SupCon:
+    """The mean of these losses over the queries, or over those with a loss above 0."""
 
-    def __init__(self, soft: SoftSum, above: float) -> None:
-        self.soft, self.above = soft, above
-        self.kept = torch.zeros_like(soft.total)  # (B,), whole numbers
-        self.memory: Tensor | None = None
+    temperature: float
+    above_zero: bool = True
 
-    def add(self, block: Block, related: RelatedRows) -> None:
-        """Count a block in, and note the logits of related rows, which do not come by again."""
-        logits = block.logits
-        related.hide(logits, self.soft.nothing)
-        if self.above > -torch.inf:
-            torch.threshold_(logits, self.above, self.soft.nothing)
-        if not self.soft.bounded:
-            self.kept += (logits > self.soft.nothing).sum(0)
-        terms = self.soft.terms(logits)
-        if self.soft.bounded:  # the same in a third of the time: sums of a power of two are exact
-            ones = torch.clamp(terms, max=SMALLEST_TERM, out=self._scratch(terms))
-            self.kept += ones.sum(0).div_(SMALLEST_TERM).round_()
-        self.soft.weigh(terms, block)
+    def sums(self, queries: Tensor, *, gradient: bool) -> SoftSum:
+        """Exponentials of cosines over temperature."""
+        return SoftSum(queries, self.temperature, gradient=gradient)
 
-    def _scratch(self, like: Tensor) -> Tensor:
-        if self.memory is None:  # the first block is the largest
-            self.memory = torch.empty_like(like)
-        return self.memory[: len(like)]
+    def combine(self, ring: LazyRing, pairs: Compared, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
+        """The loss, (), and its gradient (B, dim); 0 without positives or without negatives."""
+        losses, gradient = _losses(ring, pairs, negatives)
+        weights = mean_weights(losses, torch.ones_like(losses, dtype=torch.bool), above_zero=self.above_zero)
+        weights = weights * pairs.of_both_kinds
+        return losses @ weights, None if gradient is None else gradient.mul_(weights[:, None])
 
 
-def _combine(ring: LazyRing, related: RelatedRows, kept: Tensor, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
-    """Losses (B,) and their gradient (B, dim) in the queries over temperature, if wanted."""
-    if not len(related.slots):
+def _losses(ring: LazyRing, pairs: Compared, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
+    """Losses (B,) and their gradient (B, dim), if wanted."""
+    kept, logits = pairs.kept, pairs.related.logits
+    if not len(kept):
         return torch.zeros_like(negatives.total), None if negatives.weighted is None else negatives.weighted.zero_()
     count, counted, dropped = kept.sum(0).clamp_(min=1), kept.any(0), ~kept
-    mean = related.logits.masked_fill(dropped, 0).sum(0) / count
+    mean = logits.masked_fill(dropped, 0).sum(0) / count
     # Masked after exp, which is slow for infinities. A lone positive has term 1 and so loss 0, to the last bit.
-    top = related.logits.masked_fill(dropped, -torch.inf).amax(0).masked_fill_(~counted, 0)
-    terms = (related.logits - top).exp_().masked_fill_(dropped, 0)  # (h, B)
+    top = logits.masked_fill(dropped, -torch.inf).amax(0).masked_fill_(~counted, 0)
+    terms = (logits - top).exp_().masked_fill_(dropped, 0)  # (h, B)
     whole = torch.logaddexp(negatives.log(), terms.sum(0).log_() + top)
     losses = torch.where(counted, whole - mean, 0)
     gradient = negatives.over(whole)
     if gradient is not None:
-        weights = terms.mul_((top - whole).exp_()).sub_(kept / count)
-        for slots, part in zip(
-            torch.split(related.slots, related.step), torch.split(weights, related.step), strict=True
-        ):
-            rows = ring.gather(slots)
-            gradient.addmm_(part.T, rows.mul_(unit_factors(rows)))
-        gradient.masked_fill_(~counted[:, None], 0)  # NaN where there was no pair at all
+        weights = terms.mul_((top - whole).exp_()).sub_(kept.to(terms.dtype) / count)
+        add_positives(gradient, ring, pairs.related, weights)
+        gradient.masked_fill_(~counted[:, None], 0).mul_(negatives.sharpness)  # NaN where there was no pair at all
     return losses, gradient

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from adaptive_memory_bank.masks import reading_is_free
 from adaptive_memory_bank.ring import LazyRing
 
 BLOCK_BYTES = {"cpu": 16 << 20}  # of a block and its logits: in the last cache, and few barriers between threads
@@ -87,3 +88,20 @@ def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Bloc
         if ring.gaps is not None:
             logits.masked_fill_(ring.gaps[start : start + count, None], -torch.inf)
         yield block
+
+
+def rows_above(block: Block, above: float | Tensor) -> Block:
+    """The rows of a block with a logit above a bound, a number or (B,), where these are few; else all of them.
+
+    The others add nothing to a sum over larger logits: once a miner has little to keep, most of the work can be left
+    out. A GPU would have to wait for their number, and takes all rows.
+    """
+    if not reading_is_free(block.logits.device):
+        return block
+    excess = block.logits - above if isinstance(above, Tensor) else block.logits
+    none_above = excess.amax(1) <= (0 if isinstance(above, Tensor) else above)  # not so where one is NaN
+    rows = none_above.logical_not_().nonzero()[:, 0]
+    if 2 * len(rows) > len(block.rows):
+        return block
+    factors = None if block.factors is None else block.factors[rows]
+    return Block(block.rows[rows], factors, block.logits[rows])

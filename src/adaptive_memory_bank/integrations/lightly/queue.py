@@ -28,7 +28,7 @@ class Queue(AdaptiveMemoryBank):
 
     def snapshot(self, unit_length: bool) -> Tensor:
         """All slots, (size, dim), the filled ones realigned (and at unit length, if any adapter moves them)."""
-        rows = self.by_slot()  # a fresh tensor: it may be changed in place
+        rows, _ = self.by_slot()  # a fresh tensor: it may be changed in place
         if unit_length and not isinstance(self.adapter, Identity):
             rows *= unit_factors(rows)
         if not self.is_full:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
+import torch
 import torch.nn.functional as F
 from lightly.loss import NTXentLoss
 from lightly.models.modules.memory_bank import MemoryBankModule as LightlyBank
@@ -102,7 +103,8 @@ def _swap(bank: Any, kind: Any, adapter: Adapter) -> None:
         _change_adapter(bank, adapter)
         return
     # The oldest row moves to slot 0, which is replaced first; a fresh bank has it there.
-    filler = bank.bank.detach().roll(-int(bank.bank_ptr), dims=0)
+    rows = bank.bank.detach()
+    filler = rows[(torch.arange(len(rows), device=rows.device) + bank.bank_ptr.to(rows.device)) % len(rows)]
     del bank.bank, bank.bank_ptr
     bank.__class__ = kind
     bank.memory = Queue(filler, adapter).to(filler.device)

@@ -82,8 +82,8 @@ def memory_criterion(
         miner=_miner(config),
         adapter=adapter,
         start_after=start_after,
+        gather_distributed=distributed,
     )
-    memory.bank.gather_distributed = distributed
     return MemoryCriterion(memory, batch_criterion(config, classes), config.batch_weight), memory.bank
 
 

@@ -1,10 +1,8 @@
-"""pytorch-metric-learning's cross-batch memory, adaptive."""
+"""pytorch-metric-learning's cross-batch memory with an adapter, fused where its loss is known."""
 
-import warnings
 from typing import Any
 
 import torch
-from pytorch_metric_learning.losses import CrossBatchMemory as PMLCrossBatchMemory
 from pytorch_metric_learning.losses.base_loss_wrapper import BaseLossWrapper
 from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
@@ -14,18 +12,30 @@ from adaptive_memory_bank.adapters import Adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.checks import check_start_after
 from adaptive_memory_bank.distributed import rank_order
+from adaptive_memory_bank.integrations.pml.fusion import CannotFuseError, fuse
+from adaptive_memory_bank.integrations.pml.queue import AdaptiveQueue, whole
+from adaptive_memory_bank.losses.compare import Compared, Plan, loss_against_bank
 from adaptive_memory_bank.losses.steps import StepCounter
-
-__all__ = ["CrossBatchMemory"]
+from adaptive_memory_bank.losses.walk import Workspace
+from adaptive_memory_bank.masks import reading_is_free
 
 Indices = tuple[Tensor, ...]  # a1, p, a2, n or a, p, n
 
 
-class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not typed
+class CrossBatchMemory(AdaptiveQueue):
     """PML's `CrossBatchMemory` with an adapter: the memory is realigned to every batch before the batch joins it.
 
     Same calls and attributes as the original, and with ``adapter="identity"`` the same losses. With ``enqueue_mask``
     (PML's recipe for MoCo) the memory follows the rows that are enqueued, the keys, and no others.
+
+    ``SupConLoss``, ``ContrastiveLoss``, ``NTXentLoss`` and ``MultiSimilarityLoss``, with no miner, ``PairMarginMiner``
+    or ``MultiSimilarityMiner``, are fused: computed in one walk over the memory, gradient included, without lists of
+    pairs, with the original's values and gradients. Cosine and the Euclidean distance of unit vectors are known, and
+    means over all losses or over those above 0; everything else, subclasses, regularizers, ``indices_tuple`` and
+    ``collect_stats`` take PML's own way. `is_fused` tells which, and the module's ``repr`` why. What is fused is
+    computed in float32 or better, has no second derivatives, takes a row of zeros to be at right angles to all others,
+    and is NaN for a batch with rows that are not finite; a miner's ``num_pos_pairs`` and ``num_neg_pairs`` are tensors
+    except on a CPU, so that nothing waits for the device.
 
     Beyond the original: position and fill are saved, a batch may be larger than the memory, a mask may be empty, the
     memory stays in float32 (or better) whatever the batch comes in, a subclass of a supported loss is supported, rows
@@ -41,6 +51,12 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         start_after: Training steps before the memory is used. Rows of an encoder that has not settled yet are of little
             worth: until then the loss is the one within the batch, with the same miner, while the memory adapts and
             enqueues from the first step on. Only steps in ``train()`` mode count; their number is in ``state_dict()``.
+        fused: Whether a loss that can be fused is. False takes PML's own way.
+        gather_distributed: In a distributed run, enqueue the batches of all ranks, in rank order: each rank compares
+            its own queries with the memory of all. Takes the place of ``DistributedLossWrapper``, with which every rank
+            computes the loss of all queries. Each rank has the loss of its own queries, and DistributedDataParallel
+            averages gradients: together they are the loss of one process with all queries, where the ranks have the
+            same number of what the loss averages over (queries, or pairs).
         **kwargs: ``collect_stats``, as the original takes it.
 
     Example:
@@ -50,9 +66,11 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         ...     loss = memory(torch.randn(12, 8, requires_grad=True), torch.randint(4, (12,)))
         >>> loss.shape, memory.queue_idx, memory.has_been_filled, memory.embedding_memory.shape
         (torch.Size([]), 4, True, torch.Size([32, 8]))
+        >>> memory.is_fused
+        True
+        >>> memory.to_pml()(torch.randn(12, 8), torch.randint(4, (12,))).shape
+        torch.Size([])
     """
-
-    curr_batch_idx: Tensor  # (B,): the slots of the last batch; -1 for rows that were not stored
 
     def __init__(
         self,
@@ -63,17 +81,25 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         adapter: Adapter | str = "auto",
         *,
         start_after: int = 0,
+        fused: bool = True,
+        gather_distributed: bool = False,
         **kwargs: Any,
     ) -> None:
         super(BaseLossWrapper, self).__init__(**kwargs)  # which knows losses by name alone, and so no subclass
         self._check_supported(loss)
         self.loss, self.miner = loss, miner
         self.embedding_size, self.memory_size = embedding_size, memory_size
-        self.start_after = check_start_after(start_after)
-        self.bank = AdaptiveMemoryBank(memory_size, embedding_size, adapter)
+        self.start_after, self.fused = check_start_after(start_after), fused
+        self.bank = AdaptiveMemoryBank(memory_size, embedding_size, adapter, gather_distributed=gather_distributed)
         self.steps = StepCounter("Try other margins of the miner, or no miner.")
+        self._workspace = Workspace()
         self.reset_queue()
         self.add_to_recordable_attributes(list_of_names=["embedding_size", "memory_size", "queue_idx"], is_stat=False)
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether a step is computed in one walk over the memory, with the loss and the miner as they are now."""
+        return isinstance(self._plan(), Plan)
 
     def forward(
         self,
@@ -117,19 +143,6 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         """
         return self.steps.stats()
 
-    def add_to_memory(self, embeddings: Tensor, labels: Tensor, batch_size: int) -> None:
-        """Adapt to a batch and enqueue it. Sets ``curr_batch_idx``."""
-        if not len(embeddings) == len(labels) == batch_size:
-            raise ValueError(
-                f"`batch_size` must be the number of embeddings and labels, got {batch_size} for {len(embeddings)} and "
-                f"{len(labels)}."
-            )
-        bank = self.bank
-        if bank.device != embeddings.device or embeddings.dtype == torch.float64 != bank.dtype:
-            bank.to(embeddings.device, torch.promote_types(bank.dtype, embeddings.dtype))
-        bank.update(embeddings.detach(), _whole(labels))
-        self.curr_batch_idx = bank.last_slots
-
     def create_indices_tuple(
         self,
         embeddings: Tensor,
@@ -142,7 +155,7 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         """Pairs or triplets of batch and memory, without those of a row and itself, plus the given ones."""
         pairs: Indices = super().create_indices_tuple(embeddings, labels, E_mem, L_mem, None, False)
         if do_remove_self_comparisons:
-            other = pairs[1] != self.curr_batch_idx[pairs[0]]
+            other = pairs[1] != self.bank.rows_in(self.curr_batch_idx)[pairs[0]]
             kept = len(pairs) if len(pairs) == 3 else 2  # of four, the last two are negative pairs
             pairs = (*(index[other] for index in pairs[:kept]), *pairs[kept:])
         if input_indices_tuple is None:
@@ -151,53 +164,10 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
         combined: Indices = c_f.concatenate_indices_tuples(pairs, convert(input_indices_tuple, labels))
         return combined
 
-    def reset_queue(self) -> None:
-        """Empty the memory and its filter; sizes that were assigned meanwhile come into force."""
-        bank = self.bank
-        if (bank.size, bank.dim) == (self.memory_size, self.embedding_size):
-            bank.reset()
-        else:
-            sizes = self.memory_size, self.embedding_size
-            self.bank = AdaptiveMemoryBank(*sizes, bank.release_adapter(), dtype=bank.dtype).to(bank.device)
-        self.curr_batch_idx = torch.empty(0, dtype=torch.int64)
-
-    @property
-    def embedding_memory(self) -> Tensor:
-        """Realigned rows, (memory_size, embedding_size), zeros where none is yet: a fresh tensor."""
-        rows = self.bank.embeddings
-        return torch.cat([rows, rows.new_zeros(self.bank.size - len(rows), self.bank.dim)])
-
-    @embedding_memory.setter
-    def embedding_memory(self, rows: Tensor) -> None:
-        self._restore(rows, self.label_memory, self.queue_idx, self.has_been_filled)
-
-    @property
-    def label_memory(self) -> Tensor:
-        """Labels, (memory_size,), zeros where none is yet: a fresh tensor."""
-        labels = self._row_labels
-        return torch.cat([labels, labels.new_zeros(self.bank.size - len(labels))])
-
-    @label_memory.setter
-    def label_memory(self, labels: Tensor) -> None:
-        self._restore(self.embedding_memory, labels, self.queue_idx, self.has_been_filled)
-
-    @property
-    def queue_idx(self) -> int:
-        """The slot of the next row."""
-        return self.bank.cursor
-
-    @queue_idx.setter
-    def queue_idx(self, slot: int) -> None:
-        self._restore(self.embedding_memory, self.label_memory, slot, self.has_been_filled)
-
-    @property
-    def has_been_filled(self) -> bool:
-        """Whether every slot holds a row."""
-        return self.bank.is_full
-
-    @has_been_filled.setter
-    def has_been_filled(self, filled: bool) -> None:
-        self._restore(self.embedding_memory, self.label_memory, self.queue_idx, filled)
+    def extra_repr(self) -> str:
+        """Show whether the loss is fused, and why not."""
+        plan = self._plan()
+        return "fused=True" if isinstance(plan, Plan) else f"fused=False ({plan})"
 
     def _check_supported(self, loss: nn.Module) -> None:
         """Judge a class of one's own by the PML loss it comes from."""
@@ -207,15 +177,42 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
                 return
         self.check_loss_support(type(loss).__name__)
 
+    def _plan(self) -> Plan | str:
+        """How loss and miner are fused, or why they are not. Asked at every step: both may be changed at any time."""
+        if not self.fused:
+            return "as asked for"
+        if self.collect_stats:
+            return "the memory collects statistics"
+        if type(self).create_indices_tuple is not CrossBatchMemory.create_indices_tuple:
+            return "create_indices_tuple is overridden"
+        try:
+            return fuse(self.loss, self.miner)
+        except CannotFuseError as reason:
+            return str(reason)
+
     def _against_memory(
         self, embeddings: Tensor, labels: Tensor, mask: Tensor | None, indices_tuple: Indices | None
     ) -> Any:
         anchors, anchor_labels = (embeddings, labels) if mask is None else (embeddings[~mask], labels[~mask])
-        if not len(self.bank) or not len(anchors):
+        if not self.bank.slots_in_use or not len(anchors):
             return embeddings.sum() * 0  # nothing to compare: several losses fail on empty tensors
+        plan = self._plan() if indices_tuple is None else None
+        if isinstance(plan, Plan):
+            slots = self.curr_batch_idx if mask is None else torch.full_like(anchor_labels, -1, dtype=torch.int64)
+            return self._fused_loss(anchors, anchor_labels, slots, plan)
         rows, row_labels = self.bank.embeddings.to(embeddings.dtype), self._row_labels.to(labels.dtype)
+        if not len(rows):
+            return embeddings.sum() * 0
         pairs = self.create_indices_tuple(anchors, anchor_labels, rows, row_labels, indices_tuple, mask is None)
         return self.loss(anchors, anchor_labels, pairs, rows, row_labels)
+
+    def _fused_loss(self, anchors: Tensor, labels: Tensor, slots: Tensor, plan: Plan) -> Tensor:
+        value, pairs = loss_against_bank(
+            self.bank, anchors, whole(labels), slots=slots, plan=plan, workspace=self._workspace
+        )
+        if self.miner is not None:
+            _tell(self.miner, pairs)
+        return value
 
     def _within_batch(self, embeddings: Tensor, labels: Tensor, mask: Tensor | None) -> Any:
         """The loss of the batch with itself; with a mask, of the rest with the masked rows."""
@@ -230,49 +227,24 @@ class CrossBatchMemory(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not
 
     def _remember(self, embeddings: Tensor, labels: Tensor, mask: Tensor | None) -> None:
         """Enqueue a batch (of it, what is masked), in the same order on every rank."""
-        order = rank_order(len(embeddings)).to(embeddings.device)
+        order = None if self.bank.gather_distributed else rank_order(len(embeddings))
+        if order is None:
+            queued = (embeddings, labels) if mask is None else (embeddings[mask], labels[mask])
+            self.add_to_memory(*queued, len(queued[0]))
+            return
+        order = order.to(embeddings.device)
         if mask is not None:
             order = order[mask[order]]
         self.add_to_memory(embeddings[order], labels[order], len(order))
         if mask is None:
             self.curr_batch_idx = self.curr_batch_idx.new_empty(len(order)).index_copy_(0, order, self.curr_batch_idx)
 
-    @torch.no_grad()
-    def _restore(self, rows: Tensor, labels: Tensor, cursor: int, full: bool) -> None:
-        """Put rows and labels into their slots: all, or those before the cursor."""
-        count, device = self.bank.size if full else cursor, self.bank.device
-        self.bank.restore(rows[:count].to(device), labels[:count].to(device, torch.int64), cursor=cursor)
 
-    @property
-    def _row_labels(self) -> Tensor:
-        """Labels of the rows, (n,): a fresh tensor."""
-        labels = self.bank.labels
-        return torch.empty(0, dtype=torch.int64, device=self.bank.device) if labels is None else labels
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Load a checkpoint of PML's own class too: it has rows and labels, but neither position nor fill."""
-        rows = state_dict.pop(f"{prefix}embedding_memory", None)
-        labels = state_dict.pop(f"{prefix}label_memory", None)
-        if rows is not None and labels is not None:
-            self._load_original(rows, labels)
-            state_dict.update(self.bank.state_dict(prefix=f"{prefix}bank."))
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def _load_original(self, rows: Tensor, labels: Tensor) -> None:
-        shape = self.bank.size, self.bank.dim
-        if rows.shape != shape:
-            raise ValueError(f"A memory of shape {tuple(rows.shape)} cannot be loaded into one of {shape}")
-        filled = rows.any(1).nonzero().flatten()  # PML begins with zeros
-        count = int(filled[-1]) + 1 if len(filled) else 0
-        full = count == self.bank.size
-        warnings.warn(
-            f"The checkpoint is of PML's own CrossBatchMemory, which saves neither position nor fill: {count} of "
-            f"{self.bank.size} rows are not zero and were taken, the next goes to slot {0 if full else count}; the "
-            "adapter starts anew. Assign `queue_idx` and `has_been_filled` if you know better.",
-            stacklevel=2,
-        )
-        self.bank.reset()
-        self._restore(rows, labels, 0 if full else count, full)
+def _tell(miner: nn.Module, pairs: Compared) -> None:
+    """Leave the numbers of pairs where users look for them, as integers if no device has to be waited for."""
+    free = reading_is_free(pairs.positive.device)
+    for name, count in (("num_pos_pairs", pairs.positive), ("num_neg_pairs", pairs.negative)):
+        setattr(miner, name, int(count) if free else count)
 
 
 def _check(embeddings: Tensor, indices_tuple: Any, enqueue_mask: Tensor | None, ref_labels: Any) -> None:
@@ -284,11 +256,3 @@ def _check(embeddings: Tensor, indices_tuple: Any, enqueue_mask: Tensor | None, 
         raise ValueError(
             f"`enqueue_mask` must have one entry per embedding, got {len(enqueue_mask)} for {len(embeddings)}."
         )
-
-
-def _whole(labels: Tensor) -> Tensor:
-    """Labels as integers: PML takes any type, and compares them for equality."""
-    whole = labels.detach().to(torch.int64)
-    if labels.is_floating_point() and not torch.equal(whole.to(labels.dtype), labels.detach()):
-        raise ValueError("`labels` must be whole numbers.")
-    return whole
