@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -24,14 +25,30 @@ Times = dict[str, dict[str, float]]
 
 def interleaved(cases: dict[str, Callable[[], object]], *, rounds: int, warm_up: int = 2) -> Times:
     """Time every case once per round, so that a slow moment of the machine hits all alike; milliseconds."""
-    times: dict[str, list[float]] = {name: [] for name in cases}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
     for round_ in range(warm_up + rounds):
         for name, case in cases.items():
-            begin = time.perf_counter()
+            begin = time.perf_counter(), time.process_time()
             case()
             if round_ >= warm_up:
-                times[name].append(1e3 * (time.perf_counter() - begin))
-    return {name: {"min_ms": min(found), "median_ms": statistics.median(found)} for name, found in times.items()}
+                times[name].append((1e3 * (time.perf_counter() - begin[0]), 1e3 * (time.process_time() - begin[1])))
+    return {name: _summary(*zip(*found, strict=True)) for name, found in times.items()}
+
+
+def _summary(wall: tuple[float, ...], cpu: tuple[float, ...]) -> dict[str, float]:
+    return {"min_ms": min(wall), "median_ms": statistics.median(wall), "min_cpu_ms": min(cpu)}
+
+
+def peak_mib(case: Callable[[], object]) -> float:
+    """The most that is allocated at any moment of a call beyond what was there before, as the profiler sees it."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        case()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak / 2**20
 
 
 def facts(*packages: str) -> dict[str, Any]:
@@ -58,10 +75,10 @@ def listed(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
-def write(name: str, content: dict[str, Any]) -> Path:
+def write(name: str, content: dict[str, Any], results: Path = RESULTS) -> Path:
     """Write ``results/<name>.json``."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    results.mkdir(parents=True, exist_ok=True)
+    path = results / f"{name}.json"
     path.write_text(json.dumps(content, indent=2) + "\n")
     return path
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import headline
 import yaml
+from contest import show_aims
+from encoder_share import show_shares
 from evidence_page import show
 from markers import Fill, fill_page, table
 from measure import RESULTS, listed, read
@@ -48,28 +50,25 @@ def adaptation_cost(found: dict[str, Any]) -> str:
 
 
 def loss_step(found: dict[str, Any]) -> str:
-    cells = {
-        "case": "{case}",
-        "ours / theirs": "{ours} / {against}",
-        "of": "{what}",
-        "ratio": "{ratio:.3f}",
-        "aim": "<= {at_most:.3f}",
-        "reached": "{reached}",
-    }
-    reached = {True: "yes", False: "**no**"}
-    rows = [
-        {**row, "case": case["case"], "reached": reached[row["met"]]}
-        for case in found["results"]
-        for row in case["targets"]
-    ]
-    return columns(rows, cells)
+    return show_aims(found["results"])
 
 
 def queue_step(found: dict[str, Any]) -> str:
-    names = dict.fromkeys(name for case in found["cases"].values() for name in case if name != "original")
-    ratios = {f"{name}, of it": f"{{{name}[of_original]:.2f}}" for name in names}
-    rows = [{"case": case, **measured} for case, measured in found["cases"].items()]
-    return columns(rows, {"case": "{case}", "original, ms": "{original[min_ms]:.1f}", **ratios})
+    """The aims, and every contestant beside the original."""
+    names = dict.fromkeys(name for result in found["results"] for name in result["measured"] if name != "original")
+    rows = []
+    for result in found["results"]:
+        measured = result["measured"]
+        original = measured["original"]["min_ms"]
+        ratios = [f"{measured[name]['min_ms'] / original:.2f}" if name in measured else "-" for name in names]
+        rows.append([result["case"], f"{original:.1f}", *ratios])
+    everyone = table(["case", "original, ms", *(f"{name}, of it" for name in names)], rows)
+    has_aims = any(result["targets"] for result in found["results"])
+    return "\n\n".join([*([show_aims(found["results"])] if has_aims else []), everyone])
+
+
+def encoder_share(found: dict[str, Any]) -> str:
+    return show_shares(found)
 
 
 def retrieval_eval(found: dict[str, Any]) -> str:
@@ -105,9 +104,8 @@ def tracking(found: dict[str, Any]) -> str:
     return f"{table(heads, rows)}\n\nBatch {found['batch_size']}, {found['steps']:,} steps."
 
 
-SPEED = {
-    fill.__name__: fill for fill in (loss_step, queue_step, adaptation_cost, retrieval_eval, trainer_overhead, tracking)
-}
+FILLS = (loss_step, queue_step, encoder_share, adaptation_cost, retrieval_eval, trainer_overhead, tracking)
+SPEED = {fill.__name__: fill for fill in FILLS}
 
 
 def speed(name: str) -> str:
@@ -116,6 +114,15 @@ def speed(name: str) -> str:
     if found is None:
         return f"{NOT_RUN[0].upper()}{NOT_RUN[1:]} yet."
     return f"{SPEED[name](found)}\n\n`{found['command']}`; {listed(found['versions'])}."
+
+
+def cost() -> str:
+    """README's figures: what the swap takes of the original's time, and what share of a step that is at all."""
+    swaps, shares = read("queue_step"), read("encoder_share")
+    judged = [(result["case"], row) for result in swaps["results"] for row in result["targets"]] if swaps else []
+    fused = [[case, f"{row['ratio']:.2f}"] for case, row in judged if row["ours"] == "auto" and row["against"]]
+    swap = table(["the swap, with `auto`", "time, of the original's"], fused) if fused else f"The swap: {NOT_RUN} yet."
+    return "\n\n".join([swap, show_shares(shares) if shares else f"Loss against encoder: {NOT_RUN} yet."])
 
 
 def comparisons() -> str:
@@ -158,7 +165,7 @@ def _measured(found: dict[str, Any] | None, setting: str, variant: str) -> str:
 
 
 PAGES: dict[Path, dict[str, Fill]] = {
-    HERE.parent / "README.md": headline.PARTS,
+    HERE.parent / "README.md": {**headline.PARTS, "cost": cost},
     HERE / "README.md": {**{name: partial(speed, name) for name in SPEED}, "comparisons": comparisons},
     PAPER / "README.md": {"paper": paper},
 }

@@ -76,3 +76,11 @@ def test_half_leaves_it_exact_and_its_state_goes_on():
     other = AffineMap(3, torch.float32)
     other.load_state_dict(made.state_dict())
     assert torch.equal(other.to_embeddings(random_rows(2).float()), made.to_embeddings(random_rows(2).float()))
+
+
+def test_a_copy_is_as_it_is_now_and_stays_so():
+    made = matched(random_rows(0), random_rows(1))
+    kept, before = made.copied(), made.to_embeddings(random_rows(2))
+    made.reset()
+    assert torch.equal(kept.to_embeddings(random_rows(2)), before)
+    assert made.copied().is_identity

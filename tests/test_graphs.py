@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
+from lightly.loss import NTXentLoss
 from torch import nn
 
 from adaptive_memory_bank import AdaptiveMemoryBank
+from adaptive_memory_bank.integrations.lightly import swap_memory_bank
 from adaptive_memory_bank.losses import MemoryInfoNCELoss, MemorySupConLoss
 
 pytestmark = [
@@ -38,7 +41,25 @@ class ToItself(MemoryInfoNCELoss):
         return super().forward(queries, queries.detach().flip(1))
 
 
-LOSSES = {"supcon": MemorySupConLoss, "infonce": ToItself, "verbs": SimilarityLoss}
+class Swapped(nn.Module):
+    """lightly's criterion, on a bank of its own."""
+
+    def __init__(self, bank, fused=True):
+        super().__init__()
+        original = NTXentLoss(temperature=0.1, memory_bank_size=(bank.size, bank.dim))
+        self.criterion = swap_memory_bank(original, "auto", fused=fused)
+
+    def forward(self, queries, labels):
+        return self.criterion(queries, queries.detach().flip(1))
+
+
+LOSSES = {
+    "supcon": MemorySupConLoss,
+    "infonce": ToItself,
+    "verbs": SimilarityLoss,
+    "lightly": Swapped,
+    "lightly, not fused": partial(Swapped, fused=False),
+}
 
 
 def train(kind, backend=None):

@@ -31,7 +31,7 @@ LIBRARY = {
     "bank": "adapters batch checks graphs moments ring stateful stats",
     "diagnostics": "bank",
     "losses": "bank checks graphs masks ring",
-    "integrations": "adapters bank batch checks distributed losses masks",
+    "integrations": "adapters bank batch checks distributed graphs losses masks",
 }
 LAB = {
     "lab.data": "",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from adaptive_memory_bank.adapters import Adapter
 from adaptive_memory_bank.distributed import gather_batch
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.integrations.lightly.queue import Queue
 
 
@@ -67,6 +68,7 @@ class MemoryBankModule(LightlyBank):  # type: ignore[misc]  # lightly is not typ
         """The slot of the next row, (1,)."""
         return torch.tensor([0 if self.memory is None else self.memory.cursor])
 
+    @outside_graphs
     def forward(
         self, output: Tensor, labels: Tensor | None = None, update: bool = False
     ) -> tuple[Tensor, Tensor | None]:

@@ -6,6 +6,7 @@ from lightly.loss import NTXentLoss
 from torch import Tensor, nn
 
 from adaptive_memory_bank.checks import is_number
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.integrations.lightly.banks import MemoryBankModule
 from adaptive_memory_bank.integrations.lightly.queue import Queue
 from adaptive_memory_bank.losses.walk import Workspace
@@ -37,6 +38,7 @@ class FusedNTXentLoss(NTXentLoss):  # type: ignore[misc]  # lightly is not typed
         """Whether the next call is computed block by block."""
         return not self.not_fused
 
+    @outside_graphs
     def forward(self, out0: Tensor, out1: Tensor) -> Tensor:
         """Contrast queries (B, dim) and their keys (B, dim) with the rows of the bank; returns the mean loss."""
         if not self.is_fused:

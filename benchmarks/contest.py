@@ -1,0 +1,146 @@
+"""Contests of loss steps, for `loss_step.py` and `queue_step.py`: who takes part, what is aimed at, what came of it.
+
+All contestants of a case take turns in one process, on the same batches, so that whatever else the machine does hits
+all of them; ratios are of minima (medians are in the JSON). "Peak MiB" is the most that is allocated at any moment of
+the first step, beyond what was there before it; memory that a loss takes then and keeps is part of it. On a busy
+machine, read the CPU times of a run with ``--threads 1``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import measure
+import torch
+import torch.nn.functional as F
+from markers import table
+from pytorch_metric_learning.losses import CrossBatchMemory
+from torch import Tensor, nn
+
+CLASSES = 11_318  # Stanford Online Products, training half
+BATCHES = 16  # different ones, in turn
+EARLY, SOME, LATE = 0.825, 0.78, 0.5  # common parts of embeddings with which a miner keeps most negatives, some, none
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A ratio of two contestants that is aimed at, or, against nobody, a number of MiB."""
+
+    ours: str
+    against: str | None
+    at_most: float
+    what: str = "ms"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Some contestants on the same batches."""
+
+    name: str
+    contestants: Callable[[], dict[str, Step]]
+    aims: Sequence[Aim]
+
+
+class LiteralXBN(CrossBatchMemory):  # type: ignore[misc]  # PML is not typed
+    """PML's memory with the paper's formula written down: every row is rewritten at every step."""
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Realign, then go on as ever."""
+        batch, memory = embeddings.detach(), self.embedding_memory
+        self.embedding_memory = (memory - memory.mean(0)) * (batch.std(0) / memory.std(0)) + batch.mean(0)
+        loss: Tensor = super().forward(embeddings, labels)
+        return loss
+
+
+def labelled_rows(size: int, batch: int, dim: int, common: float) -> tuple[Tensor, Tensor]:
+    """Rows and labels of a full memory, and after them of batches with four images of each class, as samplers draw.
+
+    Rows lie around class centres around a common mean; different classes have a cosine near ``common^2``.
+    """
+    classes = min(CLASSES, size // 3)
+    drawn = torch.randint(classes, (BATCHES * batch // 4,)).repeat_interleave(4)
+    labels = torch.cat([torch.randint(classes, (size,)), drawn])
+    mean, centres = F.normalize(torch.randn(dim), dim=0), F.normalize(torch.randn(classes, dim), dim=1)
+    spread = 0.7 * centres[labels] + 0.7 * F.normalize(torch.randn(len(labels), dim), dim=1)
+    return common * mean + (1 - common**2) ** 0.5 * spread, labels
+
+
+def train_step(loss: nn.Module, queries: Tensor, *others: Tensor, batch: int) -> Step:
+    """Forward and backward of the next batch of (M, dim) queries and (M, ...) labels, or keys and ids, at each call."""
+    batches = cycle(zip(*(rows.split(batch) for rows in (queries, *others)), strict=True))
+
+    def step() -> None:
+        leaf, *partners = next(batches)
+        loss(leaf.clone().requires_grad_(), *partners).backward()
+
+    return step
+
+
+def run(case: Case, rounds: int) -> dict[str, Any]:
+    """Measure a case and judge it by its aims."""
+    contestants = case.contestants()
+    peaks = {name: measure.peak_mib(step) for name, step in contestants.items()}
+    times = measure.interleaved(contestants, rounds=rounds)
+    measured = {name: {**times[name], "peak_mib": peaks[name]} for name in contestants}
+    return {"case": case.name, "measured": measured, "targets": [judge(aim, measured) for aim in case.aims]}
+
+
+def judge(aim: Aim, measured: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """How an aim compares with what was measured."""
+    ours, theirs = measured[aim.ours], measured[aim.against] if aim.against else None
+    keys = {"ratio": "min_ms", "ratio_of_medians": "median_ms", "ratio_of_cpu": "min_cpu_ms"}
+    if aim.what == "MiB":
+        keys = {"ratio": "peak_mib"}
+    found = {name: ours[key] / theirs[key] if theirs else ours[key] for name, key in keys.items()}
+    return {**asdict(aim), **found, "met": found["ratio"] <= aim.at_most}
+
+
+def show(results: Sequence[dict[str, Any]]) -> str:
+    """Everything that was measured, then the aims."""
+    rows = [
+        [result["case"], name, *(f"{row[key]:.1f}" for key in ("min_ms", "median_ms", "min_cpu_ms", "peak_mib"))]
+        for result in results
+        for name, row in result["measured"].items()
+    ]
+    measured = table(["case", "contestant", "min ms", "median ms", "min CPU ms", "peak MiB"], rows)
+    return f"{measured}\n\n{show_aims(results)}\n"
+
+
+def show_aims(results: Sequence[dict[str, Any]]) -> str:
+    """The aims, and whether they were reached."""
+    rows = []
+    for result in results:
+        for row in result["targets"]:
+            who = row["ours"] + (f" / {row['against']}" if row["against"] else "")
+            cpu = f"{row['ratio_of_cpu']:.3f}" if "ratio_of_cpu" in row else ""
+            numbers = [f"{row['ratio']:.3f}", cpu, f"<= {row['at_most']:.3f}", "yes" if row["met"] else "**no**"]
+            rows.append([result["case"], who, row["what"], *numbers])
+    return table(["case", "ours / theirs", "of", "ratio", "of CPU time", "aim", "reached"], rows)
+
+
+def main(name: str, description: str | None, cases: Sequence[Case]) -> None:
+    """Run all cases and write ``<name>.json`` and ``<name>.md``."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    load = os.getloadavg()
+    results = [run(case, options.rounds) for case in cases if options.only in case.name]
+    facts = measure.facts("pytorch-metric-learning", "lightly", "adaptive-memory-bank")
+    settings = {"seed": options.seed, "rounds": options.rounds}
+    loads = {"load_average_before_and_after": [load, os.getloadavg()]}
+    print(measure.write(name, {**facts, **settings, **loads, "results": results}, options.out))
+    (options.out / f"{name}.md").write_text(f"`{facts['command']}`\n\n{show(results)}")
+    print(show(results))

@@ -1,0 +1,83 @@
+"""Contests of loss steps: how they are judged, and that every contestant of the real ones can take part."""
+
+import contest
+import encoder_share
+import loss_step
+import measure
+import pages
+import pytest
+import queue_step
+import torch
+from contest import Aim, Case
+
+MEASURED = {
+    "ours": {"min_ms": 3.0, "median_ms": 4.0, "min_cpu_ms": 6.0, "peak_mib": 10.0},
+    "theirs": {"min_ms": 12.0, "median_ms": 12.0, "min_cpu_ms": 12.0, "peak_mib": 40.0},
+}
+
+
+def test_an_aim_is_a_ratio_of_minima_with_medians_and_cpu_time_beside():
+    found = contest.judge(Aim("ours", "theirs", 0.3), MEASURED)
+    assert (found["ratio"], found["ratio_of_cpu"], found["met"]) == (0.25, 0.5, True)
+    assert found["ratio_of_medians"] == pytest.approx(1 / 3)
+    assert not contest.judge(Aim("ours", "theirs", 0.2), MEASURED)["met"]
+
+
+def test_memory_is_a_ratio_or_a_number_of_mib():
+    assert contest.judge(Aim("ours", "theirs", 0.5, "MiB"), MEASURED)["ratio"] == 0.25
+    found = contest.judge(Aim("ours", None, 8.0, "MiB"), MEASURED)
+    assert (found["ratio"], found["met"]) == (10.0, False)
+    shown = contest.show_aims([{"case": "a case", "measured": MEASURED, "targets": [found]}])
+    assert shown.splitlines()[-1] == "| a case | ours | MiB | 10.000 |  | <= 8.000 | **no** |"
+
+
+def test_a_case_is_measured_judged_and_shown():
+    steps = {"one": lambda: torch.zeros(2**18), "two": lambda: torch.zeros(2**19)}
+    case = Case("zeros", lambda: steps, [Aim("one", "two", 0.6, "MiB")])
+    result = contest.run(case, rounds=2)
+    assert result["measured"]["one"]["peak_mib"] == pytest.approx(1, abs=0.1)
+    assert result["targets"][0]["met"]
+    assert "| zeros | one / two | MiB | 0.5" in contest.show([result])
+    assert pages.loss_step({"results": [result]}) == contest.show_aims([result])
+
+
+@pytest.mark.parametrize("script", [loss_step, queue_step])
+def test_every_aim_is_about_contestants_that_there_are(script, monkeypatch):
+    """At a size of 64 rows every contestant takes a step, and every aim finds its two."""
+    monkeypatch.setattr(contest, "BATCHES", 2)
+    monkeypatch.setattr(script, "BATCHES", 2)
+    assert len({case.name for case in script.CASES}) == len(script.CASES)
+    for case in script.CASES:
+        steps = contestants_in_small(case)
+        for step in steps.values():
+            step()
+        assert {aim.ours for aim in case.aims} | {aim.against for aim in case.aims if aim.against} <= set(steps)
+
+
+def contestants_in_small(case):
+    """The contestants of a case, with 64 rows of dimension 16."""
+    make = case.contestants
+    arguments = [64 if isinstance(value, int) and value >= 512 else value for value in make.args]
+    arguments = [16 if value in (128, 512) else value for value in arguments]
+    in_small = {} if make.func is queue_step.pml_steps else {"dim": 16}
+    return make.func(*arguments, **{**make.keywords, **in_small, "batch": 8})
+
+
+def test_shares_are_of_the_step_with_loss_and_encoder():
+    times = {"swapped": {"min_ms": 10.0}, "lightly's own": {"min_ms": 30.0}}
+    found = {"encoders": {"small": {"min_ms": 90.0}}, "losses": {"4096": times}}
+    assert encoder_share.show_shares(found).splitlines()[-1] == "| 4,096 | 10.0 | 30.0 | 10.0 % or 25.0 % |"
+
+
+def test_the_swap_s_ratios_reach_the_readme(monkeypatch):
+    target = contest.judge(Aim("auto", "original", 0.3), {"auto": MEASURED["ours"], "original": MEASURED["theirs"]})
+    files = {"queue_step": {"results": [{"case": "a queue", "targets": [target]}]}}
+    monkeypatch.setattr(pages, "read", files.get)
+    assert "| a queue | 0.25 |" in pages.cost()
+    assert "Loss against encoder: not run yet." in pages.cost()
+
+
+def test_times_have_a_minimum_a_median_and_cpu_time():
+    found = measure.interleaved({"nothing": lambda: None}, rounds=3)["nothing"]
+    assert 0 <= found["min_ms"] <= found["median_ms"]
+    assert found["min_cpu_ms"] >= 0
