@@ -15,6 +15,7 @@ from adaptive_memory_bank.distributed import rank_order
 from adaptive_memory_bank.integrations.pml.fusion import CannotFuseError, fuse
 from adaptive_memory_bank.integrations.pml.queue import AdaptiveQueue, whole
 from adaptive_memory_bank.losses.compare import Compared, Plan, loss_against_bank
+from adaptive_memory_bank.losses.lent_rows import LentRows
 from adaptive_memory_bank.losses.steps import StepCounter
 from adaptive_memory_bank.losses.walk import Workspace
 
@@ -91,7 +92,7 @@ class CrossBatchMemory(AdaptiveQueue):
         self.start_after, self.fused = check_start_after(start_after), fused
         self.bank = AdaptiveMemoryBank(memory_size, embedding_size, adapter, gather_distributed=gather_distributed)
         self.steps = StepCounter("Try other margins of the miner, or no miner.")
-        self._workspace = Workspace()
+        self._workspace, self._lent = Workspace(), LentRows()
         self.reset_queue()
         self.add_to_recordable_attributes(list_of_names=["embedding_size", "memory_size", "queue_idx"], is_stat=False)
 
@@ -199,7 +200,7 @@ class CrossBatchMemory(AdaptiveQueue):
         if isinstance(plan, Plan):
             slots = self.curr_batch_idx if mask is None else torch.full_like(anchor_labels, -1, dtype=torch.int64)
             return self._fused_loss(anchors, anchor_labels, slots, plan)
-        rows, row_labels = self.bank.embeddings.to(embeddings.dtype), self._row_labels.to(labels.dtype)
+        rows, row_labels = self._lent.read(self.bank).to(embeddings.dtype), self._row_labels.to(labels.dtype)
         pairs = self.create_indices_tuple(anchors, anchor_labels, rows, row_labels, indices_tuple, mask is None)
         return self.loss(anchors, anchor_labels, pairs, rows, row_labels)
 
