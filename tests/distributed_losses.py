@@ -14,7 +14,7 @@ def batch(step, rank):
     count = SIZES[step][rank]
     rows = 0.5 + torch.randn(count, 3, generator=generator, dtype=torch.float64)
     if (step, rank) == (4, 0):
-        rows[1] = torch.nan  # left out of the bank: the rows behind it move up
+        rows[1] = torch.nan  # a gap in the bank: the rows behind it are served one place earlier
     return rows, torch.randint(0, 3, (count,), generator=generator)
 
 

@@ -103,33 +103,37 @@ class NaiveBank:
 
     def __init__(self, size: int, dim: int, adapter: NaiveAdapter) -> None:
         self.size, self.dim, self.adapter = size, dim, adapter
-        self.rows, self.labels = np.zeros((size, dim)), [0] * size
-        self.cursor = self.filled = 0
+        self.rows, self.labels = np.full((size, dim), np.nan), [0] * size  # NaN: free, or a gap
+        self.cursor = 0
+
+    @property
+    def held(self) -> np.ndarray:
+        return ~np.isnan(self.rows[:, 0])
 
     @property
     def embeddings(self) -> np.ndarray:
-        return self.rows[: self.filled]
+        return self.rows[self.held]
 
     def adapt(self, rows: torch.Tensor, labels: torch.Tensor | None = None) -> None:
         batch = rows.double().numpy()
-        if len(batch) < 2:
+        finite = np.isfinite(batch).all(1)
+        if finite.sum() < 2:
             return
-        target = self.adapter.target(batch, None if labels is None else labels.numpy())
+        target = self.adapter.target(batch[finite], None if labels is None else labels.numpy()[finite])
         bank = self.embeddings
         if target is None or not len(bank):
             return
         mean = bank.mean(0)
         std = bank.std(0, ddof=1) if len(bank) > 1 else np.zeros(self.dim)
-        least = EPSILON * (1 + np.abs(mean))
-        ratio = np.where((std > least) & (target[1] > least), target[1] / np.where(std > 0, std, 1), 1.0)
-        self.rows[: self.filled] = (bank - mean) * ratio + target[0]
+        both = (std > EPSILON * np.abs(mean)) & (target[1] > EPSILON * np.abs(target[0])) & (target[1] > 0)
+        ratio = np.where(both, target[1] / np.where(std > 0, std, 1), 1.0)
+        self.rows[self.held] = (bank - mean) * ratio + target[0]
 
     def enqueue(self, rows: torch.Tensor, labels: torch.Tensor | None = None) -> None:
         for index, row in enumerate(rows.double().numpy()):
-            self.rows[self.cursor] = row
+            self.rows[self.cursor] = row if np.isfinite(row).all() else np.nan
             self.labels[self.cursor] = 0 if labels is None else int(labels[index])
             self.cursor = (self.cursor + 1) % self.size
-            self.filled = min(self.filled + 1, self.size)
 
     def update(self, rows: torch.Tensor, labels: torch.Tensor | None = None) -> None:
         self.adapt(rows, labels)
@@ -140,5 +144,5 @@ class NaiveBank:
         found = bank.embeddings.double()
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
         if bank.labels is not None:
-            assert bank.labels.tolist() == self.labels[: len(expected)]
+            assert bank.labels.tolist() == [label for label, held in zip(self.labels, self.held, strict=True) if held]
         assert len(bank) == len(expected)

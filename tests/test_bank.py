@@ -141,18 +141,46 @@ def test_constant_batches_never_make_nan(name):
 
 @every_adapter
 def test_rows_that_are_not_finite_stay_outside_and_are_counted(name):
-    bank, clean = AdaptiveMemoryBank(8, 2, name), AdaptiveMemoryBank(8, 2, name)
+    bank, clean = AdaptiveMemoryBank(24, 2, name), AdaptiveMemoryBank(24, 2, name)
     good, labels = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 1, 2, 2])
     bad = torch.tensor([[math.nan, 0.0], [0.0, math.inf], [1e25, 0.0]])
-    for _ in range(3):
+    for _ in range(2):
         bank.update(torch.cat([good[:3], bad, good[3:]]), torch.cat([labels[:3], labels[:3], labels[3:]]))
         clean.update(good, labels)
-    assert torch.equal(bank.embeddings, clean.embeddings)
-    assert torch.equal(bank.labels, clean.labels)
-    assert bank.rejected_rows == 9
-    assert clean.rejected_rows == 0
     bank.update(bad, torch.zeros(3, dtype=torch.int64))
-    assert torch.equal(bank.embeddings, clean.embeddings)
+    torch.testing.assert_close(bank.embeddings, clean.embeddings)
+    assert torch.equal(bank.labels, clean.labels)
+    assert len(bank) == len(clean) == 12
+    assert (bank.rejected_rows, clean.rejected_rows) == (9, 0)
+    torch.testing.assert_close(bank.moments.mean, clean.moments.mean)
+    torch.testing.assert_close(bank.moments.std, clean.moments.std)
+    expected = torch.full((6, 21), -math.inf)  # a column per slot
+    expected[:, ~bank.ring.gaps] = clean.similarity(good)
+    torch.testing.assert_close(bank.similarity(good), expected)
+
+
+@every_adapter
+def test_a_batch_of_which_one_row_is_left_is_stored_and_not_adapted_to(name):
+    bank, clean = AdaptiveMemoryBank(20, 2, name), AdaptiveMemoryBank(20, 2, name)
+    refused = torch.tensor([[math.nan, 0.0], [1.0, 2.0], [math.inf, 0.0]])
+    for step, (rows, labels) in enumerate(drifting_batches(4, 4, 2)):
+        bank.update(rows, labels)
+        clean.update(rows, labels)
+        if step == 1:
+            bank.update(refused, torch.arange(3))
+            clean.update(refused[1:2], torch.arange(1, 2))
+        torch.testing.assert_close(bank.embeddings, clean.embeddings)
+    assert (bank.cursor, len(bank)) == (19, 17)
+
+
+def test_refused_rows_before_any_other_leave_nothing_behind():
+    bank = AdaptiveMemoryBank(8, 2, "auto")
+    bank.update(torch.full((3, 2), math.nan))
+    assert (len(bank), bank.cursor, bank.embeddings.shape) == (0, 3, (0, 2))
+    rows = 1000 + torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    bank.update(rows)
+    torch.testing.assert_close(bank.embeddings, rows)
+    torch.testing.assert_close(bank.moments.std, rows.std(0), rtol=1e-3, atol=0)
 
 
 def test_a_row_too_large_for_half_precision_is_not_finite_there():
@@ -215,9 +243,14 @@ def test_repr_tells_size_fill_and_adapter():
 def test_last_slots_tell_where_the_rows_of_the_last_enqueue_landed():
     bank = AdaptiveMemoryBank(size=5, dim=1, adapter="identity")
     bank.update(torch.arange(3.0)[:, None])
-    bank.update(torch.tensor([[3.0], [math.nan], [5.0], [6.0]]))  # slots 3, none, 4, 0
-    assert bank.last_slots.tolist() == [3, -1, 4, 0]
-    assert bank.embeddings[bank.last_slots[[0, 2, 3]], 0].tolist() == [3.0, 5.0, 6.0]
+    bank.update(torch.tensor([[3.0], [math.nan], [5.0], [6.0]]))  # slots 3, 4 (a gap), 0 and 1
+    assert bank.last_slots.tolist() == [3, -1, 0, 1]
+    assert bank.rows_in(bank.last_slots).tolist() == [3, -1, 0, 1]
+    bank.update(torch.tensor([[7.0], [8.0]]))
+    assert bank.embeddings.flatten().tolist() == [5.0, 6.0, 7.0, 8.0]  # slot 4 is the gap still
+    bank.update(torch.tensor([[math.nan], [9.0]]))
+    assert (bank.last_slots.tolist(), bank.rows_in(bank.last_slots).tolist()) == ([-1, 0], [-1, 0])
+    assert bank.embeddings.flatten().tolist() == [9.0, 6.0, 7.0, 8.0]
     bank.update(torch.arange(7.0)[:, None])  # two more than it holds: the first two do not stay
     assert bank.last_slots.tolist() == [-1, -1, 3, 4, 0, 1, 2]
 
@@ -228,7 +261,7 @@ def test_update_is_take_adapt_and_store():
         rows[2] = math.nan
         whole.update(rows, labels)
         batch = parts.take(rows, labels)
-        assert (len(batch.rows), batch.rejected) == (7, 1)
+        assert batch.kept.tolist() == [index != 2 for index in range(8)]
         parts.adapt_to(batch)
         parts.store(batch)
         assert str(whole.state_dict()) == str(parts.state_dict())

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from adaptive_memory_bank import AdaptiveMemoryBank
+from exactly import assert_same
 
 NAMES = ("identity", "xbn", "ema", "axbn", "auto")
 
@@ -34,10 +35,7 @@ WAYS = {
 
 
 def assert_same_state(one, other):
-    first, second = one.state_dict(), other.state_dict()
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        assert torch.equal(value, second[name]) if isinstance(value, torch.Tensor) else value == second[name], name
+    assert_same(dict(one.state_dict()), dict(other.state_dict()))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,3 +81,58 @@ def test_rejected_rows_are_remembered():
     bank = AdaptiveMemoryBank(20, 4, "xbn")
     bank.update(torch.full((3, 4), float("nan")))
     assert through_a_file(bank).rejected_rows == 3
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize(
+    ("saved", "name"), [("auto", "xbn"), ("xbn", "identity"), ("identity", "auto"), ("ema", "axbn")]
+)
+def test_the_state_of_another_adapter_loads_with_one_warning_and_a_new_filter(saved, name, steps):
+    bank, other = AdaptiveMemoryBank(20, 4, saved), AdaptiveMemoryBank(20, 4, name)
+    for step in range(steps):
+        bank.update(*batch(step))
+        other.update(*batch(step + 50))  # has a filter of its own, which must go
+    state = torch.nn.Sequential(bank).state_dict()
+    with pytest.warns(UserWarning, match=f"another adapter than {type(other.adapter).__name__}: rows") as warned:
+        torch.nn.Sequential(other).load_state_dict(state)
+    assert len(warned) == 1
+    assert torch.equal(other.embeddings, bank.embeddings)
+    assert torch.equal(other.labels, bank.labels)
+    assert (other.cursor, len(other), other.stats()["age"]) == (bank.cursor, len(bank), bank.stats()["age"])
+    fresh = AdaptiveMemoryBank(20, 4, name)
+    assert_same(dict(other.adapter.state_dict()), dict(fresh.adapter.state_dict()))
+    assert state.keys() == torch.nn.Sequential(bank).state_dict().keys()  # the user's checkpoint stays whole
+    other.update(*batch(steps))
+
+
+def test_a_checkpoint_that_does_not_name_its_adapter_is_judged_by_its_keys():
+    bank, other = AdaptiveMemoryBank(20, 4, "auto"), AdaptiveMemoryBank(20, 4, "ema")
+    state = bank.state_dict()
+    for key in ("adapter", "stats"):
+        del state["_extra_state"][key]
+    AdaptiveMemoryBank(20, 4, "auto").load_state_dict(state)
+    with pytest.warns(UserWarning, match="another adapter than EMA"):
+        other.load_state_dict(state)
+
+
+def test_a_state_without_this_bank_leaves_the_filter_alone():
+    bank = AdaptiveMemoryBank(20, 4, "auto")
+    bank.update(*batch(0))
+    before = copy.deepcopy(bank.state_dict())
+    bank.load_state_dict({}, strict=False)
+    assert_same(dict(bank.state_dict()), dict(before))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_another_adapter_rows_labels_and_position_stay(name):
+    bank = AdaptiveMemoryBank(20, 4, "auto")
+    for step in range(4):
+        bank.update(*batch(step))
+    rows, labels, cursor, former = bank.embeddings, bank.labels, bank.cursor, bank.adapter
+    bank.change_adapter(name)
+    assert torch.equal(bank.embeddings, rows)
+    assert torch.equal(bank.labels, labels)
+    assert bank.cursor == cursor
+    assert bank.stats()["gain_mean"] == 0  # the new one has believed nothing yet
+    bank.update(*batch(4))
+    AdaptiveMemoryBank(20, 4, former)  # is free again

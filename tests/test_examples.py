@@ -36,6 +36,14 @@ def test_pml_cross_batch_memory_serves_fresher_rows_than_it_stored():
     assert scores["PML's memory"][1] == scores["PML's memory"][2]
 
 
+def test_two_encoders_learn_to_find_each_other():
+    lines = run("recipes/two_encoders.py", "--steps", "100")
+    untrained, trained = (float(line.split()[-1]) for line in lines[:2])
+    assert untrained < 0.1
+    assert trained > 0.5
+    assert [line.split(": mean age ")[0] for line in lines[2:]] == ["bank of texts", "bank of images"]
+
+
 def test_examples_stay_short():
-    for path in EXAMPLES.glob("*.py"):
+    for path in EXAMPLES.rglob("*.py"):
         assert len(path.read_text().splitlines()) < 120, path.name

@@ -8,7 +8,13 @@ from torch import Tensor
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.precision import KeepsPrecision
 
-EPSILON = 1e-6  # below this spread (relative to 1 + |mean|) a dimension has no scale to match
+EPSILON = 1e-6  # below this spread, relative to |mean|, a dimension has no scale to match: it may be rounding alone
+SMALLEST_STD = 1e-16  # below this one, squares of float32 are lost
+
+
+def have_spread(mean: Tensor, std: Tensor) -> Tensor:
+    """Which dimensions (dim,) of embeddings with this mean and std vary by more than rounding does."""
+    return std > (EPSILON * mean.abs()).clamp_(min=SMALLEST_STD)
 
 
 class AffineMap(KeepsPrecision):
@@ -19,7 +25,7 @@ class AffineMap(KeepsPrecision):
     Example:
         >>> rows = torch.tensor([[0.0], [2.0]])
         >>> to_fresh = AffineMap(1, torch.float32)
-        >>> to_fresh.match(rows.mean(0), rows.std(0), target=Moments.of(10 + 3 * rows))
+        >>> mean, std = to_fresh.match(rows.mean(0), rows.std(0), target=Moments.of(10 + 3 * rows))
         >>> to_fresh.to_embeddings(rows).flatten().tolist()
         [10.0, 16.0]
         >>> to_fresh.to_stored(torch.tensor([[13.0]])).item()
@@ -46,6 +52,23 @@ class AffineMap(KeepsPrecision):
         self.shift.zero_()
         self.is_identity = True
 
+    def copied(self) -> "AffineMap":
+        """The same map, which goes its own way."""
+        copy = AffineMap(len(self.scale), self.dtype).to(self.scale.device)
+        copy.scale.copy_(self.scale)
+        copy.shift.copy_(self.shift)
+        copy.is_identity = self.is_identity
+        return copy
+
+    def become_frame(self, mean: Tensor, std: Tensor) -> None:
+        """Become the map for which embeddings with these moments (dim,) are stored with mean 0 and spread 1.
+
+        There half precision rounds a row by a part of the spread, however far from 0 the embeddings are.
+        """
+        self.scale.copy_(torch.where(have_spread(mean, std), std, 1.0))
+        self.shift.copy_(mean)
+        self.is_identity = False
+
     def to_embeddings(self, stored: Tensor, out: Tensor | None = None) -> Tensor:
         """Embeddings (n, dim) of stored rows (n, dim), written to ``out`` or to a fresh tensor."""
         if not self.is_identity:
@@ -56,22 +79,29 @@ class AffineMap(KeepsPrecision):
         """What to store for embeddings (n, dim)."""
         return rows if self.is_identity else (rows - self.shift) / self.scale
 
-    def to_embedding_moments(self, mean: Tensor, std: Tensor, count: int) -> Moments:
+    def to_embedding_moments(self, mean: Tensor, std: Tensor, count: int | Tensor) -> Moments:
         """Moments of the embeddings, from those of the stored rows."""
         return Moments.plain(self._to_embedding(mean), std * self.scale, count)
 
-    def match(self, mean: Tensor, std: Tensor, target: Moments) -> None:
+    def match(self, mean: Tensor, std: Tensor, target: Moments, where: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Become the map from stored rows, of this mean and std (dim,), to embeddings with the moments ``target``.
 
         ``z = (s - E[S]) * sigma / s[S] + mu`` (ICCV 2023, eq. 3) follows from both moments alone; nothing is composed
         from step to step, and nothing can run away. Dimensions without spread, in the rows or in the target, keep their
-        scale.
+        scale. With ``where``, a boolean tensor of one, it stays what it was if that is False.
+
+        Returns:
+            Mean and std of the embeddings before, (dim,) each.
         """
-        least = EPSILON * (1 + self._to_embedding(mean).abs())
-        has_spread = (std * self.scale > least) & (target.std > least)
-        self.scale.copy_(torch.where(has_spread, target.std / std, self.scale))
-        torch.addcmul(target.mean.to(self.shift), mean, self.scale, value=-1, out=self.shift)
+        before = self._to_embedding(mean), std * self.scale
+        scaled = have_spread(*before) & have_spread(target.mean, target.std)
+        if where is not None:
+            scaled &= where
+        self.scale.copy_(torch.where(scaled, target.std / std, self.scale))
+        shift = torch.addcmul(target.mean.to(self.shift), mean, self.scale, value=-1)
+        self.shift.copy_(shift if where is None else torch.where(where, shift, self.shift))
         self.is_identity = False
+        return before
 
     def _to_embedding(self, stored: Tensor) -> Tensor:
         return torch.addcmul(self.shift, stored, self.scale)

@@ -1,20 +1,20 @@
 """The memory bank that stays fresh."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from adaptive_memory_bank.adapters import Adapter, make_adapter
 from adaptive_memory_bank.batch import Batch, are_storable
 from adaptive_memory_bank.checks import check_labels, check_positive_integer, check_rows
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.ring import LazyRing
+from adaptive_memory_bank.stateful import StatefulBank
+from adaptive_memory_bank.stats import BankStats
 
 
-class AdaptiveMemoryBank(nn.Module):
+class AdaptiveMemoryBank(StatefulBank):
     """Keeps the embeddings of past batches and realigns them to the encoder as it moves.
 
     An adapter filters the moments of each batch, E[B] and s[B]; the bank maps its rows R, dimension by dimension, to
@@ -22,8 +22,7 @@ class AdaptiveMemoryBank(nn.Module):
     applied when they are read, so a step costs O(batch), whatever the size of the bank. Nothing here has a gradient
     except `similarity`, in its queries.
 
-    The state is in ``state_dict()``, but hidden from ``buffers()``: DistributedDataParallel would copy the rows of rank
-    0 over those of all others, at every step.
+    The state is in ``state_dict()``, but hidden from ``buffers()`` (see `StatefulBank`).
 
     Reference: Ajanthan et al., "Adaptive Cross Batch Normalization for Metric Learning", ICCV 2023.
 
@@ -65,9 +64,10 @@ class AdaptiveMemoryBank(nn.Module):
         adapter = make_adapter(adapter)
         adapter.attach()
         self.gather_distributed = gather_distributed
-        self.rejected_rows = 0  # rows with NaN or infinity that were offered and refused
+        self._rejected = torch.zeros((), dtype=torch.int64)
         self.last_slots = torch.empty(0, dtype=torch.int64)  # of this rank's rows in the last enqueue; -1: not stored
         self.ring = LazyRing(size, dim, dtype)
+        self._stats = BankStats()
         self.adapter = adapter
         self._reset_adapter()
 
@@ -85,6 +85,11 @@ class AdaptiveMemoryBank(nn.Module):
     def is_full(self) -> bool:
         """Whether the next row pushes the oldest out."""
         return self.ring.is_full
+
+    @property
+    def slots_in_use(self) -> int:
+        """Slots that were written to, those of refused rows included: `len` without waiting for the device."""
+        return self.ring.count
 
     @property
     def cursor(self) -> int:
@@ -109,23 +114,41 @@ class AdaptiveMemoryBank(nn.Module):
     @property
     def embeddings(self) -> Tensor:
         """Realigned rows (n, dim) in ring order: a fresh tensor without gradient, safe to keep."""
-        return self.ring.read()
+        return self._without_gaps(self.ring.read())
 
     @property
     def labels(self) -> Tensor | None:
         """Labels (n,) in ring order, or None where none were ever given."""
-        return self.ring.labels.clone() if self.ring.labelled else None
+        return self._without_gaps(self.ring.labels.clone()) if self.ring.labelled else None
+
+    def rows_in(self, slots: Tensor) -> Tensor:
+        """Where in `embeddings` the rows of slots (n,) are, such as ``last_slots``; -1 stays -1.
+
+        Slots and rows are counted alike until a row is refused.
+        """
+        return self.ring.positions(slots)
+
+    @property
+    def rejected_rows(self) -> int:
+        """Rows with NaN or infinity that were offered and refused; reading it waits for the device."""
+        return int(self._rejected)
 
     @property
     def moments(self) -> Moments:
         """Moments of the realigned rows, without a pass over them."""
         return self.ring.moments
 
+    def _without_gaps(self, values: Tensor) -> Tensor:
+        """Values (slots in use, ...) of those slots that hold a row. Waits for a GPU."""
+        return values if self.ring.gaps is None else values[~self.ring.gaps]
+
+    @outside_graphs
     def update(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Adapt to a batch, then enqueue it.
 
         Args:
-            rows: Shape (B, dim), any floating point type. Rows with NaN or infinity are left out and counted.
+            rows: Shape (B, dim), any floating point type. Rows with NaN or infinity are refused and counted; each
+                leaves a gap, a slot without a row, that lasts one lap.
             labels: Shape (B,), integers; all batches have them or none has.
         """
         self.check(rows, labels)
@@ -133,11 +156,13 @@ class AdaptiveMemoryBank(nn.Module):
         self.adapt_to(batch)
         self.store(batch)
 
+    @outside_graphs
     def adapt(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Realign the bank to a batch, and store nothing. With labels, moments know about classes."""
         self._check_batch(rows, labels, ("rows", "labels"))
         self.adapt_to(self.take(rows, labels))
 
+    @outside_graphs
     def enqueue(self, rows: Tensor, labels: Tensor | None = None) -> None:
         """Store a batch, and realign nothing. A batch larger than the bank leaves its newest rows."""
         self.check(rows, labels)
@@ -170,7 +195,7 @@ class AdaptiveMemoryBank(nn.Module):
 
     @torch.no_grad()
     def take(self, rows: Tensor, labels: Tensor | None = None) -> Batch:
-        """Gather a batch that passed `check`, cast it, and leave out rows that are not finite.
+        """Gather a batch that passed `check`, cast it, and mark rows that are not finite.
 
         `update` is `take`, `adapt_to` and `store`; a loss that does something in between takes its batch once.
         """
@@ -181,17 +206,34 @@ class AdaptiveMemoryBank(nn.Module):
         """Realign the bank to a batch that was taken."""
         if len(batch.rows) < 2:  # no spread to learn from
             return
-        target = self.adapter.observe(Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None))
-        if target is not None:
-            self.ring.realign(target)
+        moments = Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None, batch.kept)
+        if isinstance(moments.count, Tensor):
+            self._adapt_where(moments.count > 1, moments)
+            return
+        target = self.adapter.observe(moments)
+        before = None if target is None else self.ring.realign(target)
+        self._stats.adapted(moments, target, before)
+
+    def _adapt_where(self, enough: Tensor, moments: Moments) -> None:
+        """Adapt if ``enough``, a boolean tensor of one, is True: without reading it."""
+        earlier = {name: buffer.clone() for name, buffer in self.adapter.named_buffers()}
+        target = self.adapter.observe(moments)
+        for name, buffer in self.adapter.named_buffers():
+            buffer.copy_(torch.where(enough, buffer, earlier[name]))
+        before = None if target is None else self.ring.realign(target, where=enough)
+        self._stats.adapted(moments, target, before, where=enough)
 
     @torch.no_grad()
     def store(self, batch: Batch) -> None:
-        """Enqueue a batch that was taken. Sets ``last_slots`` and counts the rows left out."""
-        self.rejected_rows += batch.rejected
+        """Enqueue a batch that was taken. Sets ``last_slots`` and counts the rows refused."""
         slots = self.ring.next_slots(len(batch.rows))
-        self.last_slots = torch.cat([slots, slots.new_tensor([-1])])[batch.own]  # -1 finds the -1 at the end
-        self.ring.write(batch.rows, batch.labels)
+        if batch.kept is not None:
+            slots = slots.where(batch.kept, -1)
+            self._rejected = self._rejected.to(slots.device) + (~batch.kept).sum()
+        self.last_slots = slots[batch.own]
+        self.ring.write(batch.rows, batch.labels, batch.kept)
+        if self._stats.enqueued(len(batch.rows), size=self.size):
+            self._stats.warn_of(self.rejected_rows)
 
     @torch.no_grad()
     def replace(self, rows: Tensor) -> None:
@@ -209,10 +251,12 @@ class AdaptiveMemoryBank(nn.Module):
             raise ValueError(f"`rows` must be as many as the bank holds, {len(self)}, got {len(rows)}.")
         rows = rows.to(self.compute_dtype)
         storable = are_storable(rows, self.dtype)
-        if not storable.all():
-            self.rejected_rows += int((~storable).sum())
-            rows = torch.where(storable[:, None], rows, self.embeddings)
+        self._rejected = self._rejected.to(self.device) + (~storable).sum()
+        rows = torch.where(storable[:, None], rows, self.embeddings)
+        if self.ring.gaps is not None:
+            rows = torch.zeros_like(self.ring.read()).index_put_((~self.ring.gaps,), rows)
         self.ring.replace(rows)
+        self._stats.ages.renew(len(rows))
 
     @torch.no_grad()
     def restore(self, rows: Tensor, labels: Tensor | None, *, cursor: int) -> None:
@@ -227,60 +271,56 @@ class AdaptiveMemoryBank(nn.Module):
         if not ((len(rows) == self.size and 0 <= cursor < self.size) or len(rows) == cursor < self.size):
             raise ValueError(f"`cursor` must be the first free slot, or any slot of a full bank, got {cursor!r}.")
         self.ring.restore(rows.to(self.compute_dtype), labels, cursor)
+        self._stats.ages.renew(len(rows))
 
-    def release_adapter(self) -> Adapter:
-        """Give up the adapter, for another bank that takes the place of this one."""
-        self.adapter.release()
-        return self.adapter
+    def stats(self) -> dict[str, float]:
+        """What the bank does, as plain numbers for any logger; waits for the device.
 
+        ``fill``: share of slots that hold a row. ``age``: mean age of the rows, in updates. ``gain_mean`` and
+        ``gain_std``: share of the last batch's news that the adapter believed; 0 for identity, 1 for XBN. ``shift``:
+        how far the last realignment moved the mean of the rows, root mean square over dimensions, in units of their
+        std. ``stretch``: root mean square of the logarithm of the change of scale. ``rejected_rows``: NaN or infinite.
+        """
+        rejected = float(self.rejected_rows)
+        self._stats.warn_of(rejected)
+        return {"fill": len(self) / self.size, **self._stats.tell(), "rejected_rows": rejected}
+
+    def by_slot(self) -> tuple[Tensor, Tensor]:
+        """Realigned rows and labels of all slots in use, fresh tensors; for a refused one, those of the row before."""
+        rows, labels = self.ring.read(), self.ring.labels
+        if self.ring.gaps is None or not len(rows):
+            return rows, labels.clone()
+        before = torch.arange(len(rows), device=rows.device).masked_fill(self.ring.gaps, -1).cummax(0).values
+        before = torch.where(before < 0, before[-1], before)
+        return rows[before], labels[before]
+
+    @outside_graphs
     def similarity(self, queries: Tensor) -> Tensor:
         """Cosine similarity of queries (B, dim) to the realigned rows: (B, n), differentiable in the queries.
 
-        Later updates do not disturb a backward pass through it.
+        Later updates do not disturb a backward pass through it. A row that was refused has a column all the same, for
+        the shape must not depend on values: minus infinity, which no maximum finds and no softmax counts.
         """
         self.check_queries(queries)
         queries = F.normalize(queries.to(self.compute_dtype), dim=1)
         if torch.is_grad_enabled() and queries.requires_grad:
             # The backward pass needs rows that no later enqueue overwrites: this copy.
-            return queries @ F.normalize(self.embeddings, dim=1).T
-        products = [queries @ F.normalize(rows, dim=1).T for rows in self.ring.blocks()]
-        return torch.cat(products, dim=1) if products else queries.new_zeros(len(queries), 0)
+            products = queries @ F.normalize(self.ring.read(), dim=1).T
+        else:
+            blocks = [queries @ F.normalize(rows, dim=1).T for rows in self.ring.blocks()]
+            products = torch.cat(blocks, dim=1) if blocks else queries.new_zeros(len(queries), 0)
+        return products if self.ring.gaps is None else products.masked_fill(self.ring.gaps, -torch.inf)
 
     @torch.no_grad()
     def reset(self) -> None:
         """Empty the bank and its filter: as new."""
         self.ring.reset()
-        self.rejected_rows = 0
+        self._rejected = torch.zeros((), dtype=torch.int64)
+        self._stats = BankStats()
         self._reset_adapter()
 
-    def _reset_adapter(self) -> None:
-        self.adapter.reset(self.dim)
-        self.adapter.to(device=self.device, dtype=self.compute_dtype)
-
-    def named_modules(
-        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, nn.Module]]:
-        """Yield the bank alone: its parts stay out of ``buffers()``, and so out of DDP's reach (see the class)."""
-        memo = set() if memo is None else memo
-        if self not in memo or not remove_duplicate:
-            memo.add(self)
-            yield prefix, self
-
-    def get_extra_state(self) -> dict[str, Any]:
-        """Non-tensor state."""
-        return {"rejected_rows": self.rejected_rows}
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore what `get_extra_state` returned."""
-        self.rejected_rows = int(state["rejected_rows"])
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Refuse a bank of another shape before anything is overwritten."""
-        self.ring.check_loadable(state_dict, f"{prefix}ring.")
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
     def __len__(self) -> int:
-        return self.ring.count
+        return int(self.ring.rows_held)
 
     def extra_repr(self) -> str:
         """Show size and fill."""

@@ -6,23 +6,24 @@ import torch
 from torch import Tensor
 
 from adaptive_memory_bank.distributed import gather_batch
+from adaptive_memory_bank.masks import all_known
 
 LARGEST_SQUARED_NORM = 1e30  # beyond this, sums of squares over a bank leave the range of float32
 
 
 class Batch(NamedTuple):
-    """The rows of a batch, of all ranks if these share a bank, without those that cannot be stored."""
+    """The rows of a batch, of all ranks if these share a bank; those that cannot be stored are zeros, and marked."""
 
     rows: Tensor  # (n, dim), float32 or float64
     labels: Tensor | None  # (n,)
-    own: Tensor  # (B,): where in the rows those of this rank are; -1 for the ones left out
-    rejected: int  # rows left out
+    kept: Tensor | None  # (n,): False for rows that are refused; None where it is known that none is
+    own: slice  # where in the rows those of this rank are
 
     @classmethod
     def of(
         cls, rows: Tensor, labels: Tensor | None, *, dtype: torch.dtype, stored_as: torch.dtype, gather: bool
     ) -> "Batch":
-        """Gather, cast, and leave out rows that are not finite.
+        """Gather, cast, and mark rows that are not finite.
 
         Args:
             rows: Shape (B, dim), those of this rank.
@@ -35,12 +36,11 @@ class Batch(NamedTuple):
         count, first = len(rows), 0
         if gather:
             rows, labels, first = gather_batch(rows, labels)
-        rows = rows.to(dtype)
-        finite = are_storable(rows, stored_as)
-        if finite.all():
-            return cls(rows, labels, torch.arange(first, first + count, device=rows.device), 0)
-        own = torch.where(finite, finite.cumsum(0) - 1, -1)[first : first + count]
-        return cls(rows[finite], None if labels is None else labels[finite], own, int((~finite).sum()))
+        rows, own = rows.to(dtype), slice(first, first + count)
+        kept = are_storable(rows, stored_as)
+        if all_known(kept):
+            return cls(rows, labels, None, own)
+        return cls(rows.where(kept[:, None], 0), labels, kept, own)
 
 
 def are_storable(rows: Tensor, stored_as: torch.dtype) -> Tensor:

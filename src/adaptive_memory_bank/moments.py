@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from adaptive_memory_bank.masks import at_least_1, reading_is_free
+
 
 class Moments(NamedTuple):
     """Mean and spread of some rows, per dimension, with the sampling variance of both.
@@ -17,7 +19,7 @@ class Moments(NamedTuple):
     Args:
         mean: ``E``, shape (dim,).
         std: Sample standard deviation ``s`` (correction 1), shape (dim,).
-        count: Number of rows.
+        count: Number of rows: an integer, or a tensor of one where only the device knows how many rows were refused.
         population_std: ``sqrt(s_w^2 + s_b^2)``: within-class and between-class variance, shape (dim,).
         mean_variance: Sampling variance of ``mean``, shape (dim,).
         std_variance: Sampling variance of ``population_std``, shape (dim,).
@@ -34,13 +36,13 @@ class Moments(NamedTuple):
 
     mean: Tensor
     std: Tensor
-    count: int  # type: ignore[assignment]  # hides tuple.count, which moments do not need
+    count: int | Tensor  # type: ignore[assignment]  # hides tuple.count, which moments do not need
     population_std: Tensor
     mean_variance: Tensor
     std_variance: Tensor
 
     @classmethod
-    def plain(cls, mean: Tensor, std: Tensor, count: int) -> "Moments":
+    def plain(cls, mean: Tensor, std: Tensor, count: int | Tensor) -> "Moments":
         """Moments of ``count`` independent rows: variances ``s^2/n`` and ``s^2/(2(n-1))``.
 
         Example:
@@ -48,33 +50,32 @@ class Moments(NamedTuple):
             0.05000000074505806
         """
         variance = std.square()
-        return cls(mean, std, count, std, variance / max(count, 1), variance / (2 * max(count - 1, 1)))
+        return cls(mean, std, count, std, variance / at_least_1(count), variance / (2 * at_least_1(count - 1)))
 
     @classmethod
-    def of(cls, rows: Tensor, labels: Tensor | None = None) -> "Moments":
+    def of(cls, rows: Tensor, labels: Tensor | None = None, kept: Tensor | None = None) -> "Moments":
         """Measure rows, aware of their classes where labels are given. Never NaN: a single row has spread 0.
 
         Args:
             rows: Shape (B, dim), floating point.
             labels: Shape (B,), integers, or None for independent rows.
+            kept: Shape (B,), boolean: rows that count; the others are zeros. None counts all.
         """
-        count = len(rows)
-        if count < 2:
-            mean = rows.sum(0)
-            return cls.plain(mean, torch.zeros_like(mean), count)
-        mean = rows.mean(0)
-        plain = cls.plain(mean, _variance(rows, mean).sqrt(), count)
-        if labels is None:
+        count = len(rows) if kept is None else kept.sum()
+        mean = rows.sum(0) / at_least_1(count)
+        deviations = _kept(rows - mean, kept).square_()
+        plain = cls.plain(mean, (deviations.sum(0) / at_least_1(count - 1)).sqrt(), count)
+        if labels is None or len(rows) < 2:
             return plain
-        return _in_classes(plain, rows, labels)
+        return _in_classes(plain, rows, labels, kept)
 
 
-def _variance(rows: Tensor, mean: Tensor) -> Tensor:
-    """Sample variance per column: `torch.var_mean` in two passes, in a third of its time on a CPU."""
-    return (rows - mean).square_().sum(0) / (len(rows) - 1)
+def _kept(values: Tensor, kept: Tensor | None) -> Tensor:
+    """Values (B, ...) in place, zeros where the row does not count."""
+    return values if kept is None else values.masked_fill_(~kept[:, None], 0)
 
 
-def _in_classes(plain: Moments, rows: Tensor, labels: Tensor) -> Moments:
+def _in_classes(plain: Moments, rows: Tensor, labels: Tensor, kept: Tensor | None) -> Moments:
     """One-way analysis of variance with classes of any size (method of moments, unweighted class means).
 
     With C classes of n_c rows, N in all: E[var(class means)] = s_b^2 + s_w^2 mean(1/n_c), and the mean of all rows
@@ -83,11 +84,11 @@ def _in_classes(plain: Moments, rows: Tensor, labels: Tensor) -> Moments:
     No value is read: with empty classes beyond the last, no shape needs to depend on how many there are.
     """
     n = plain.count
-    index, sizes = _classes(labels)
+    index, sizes = _classes(labels, kept)
     filled, sizes = (sizes > 0).to(rows.dtype), sizes.to(rows.dtype)
     c, shares = filled.sum(), filled / sizes.clamp(min=1)  # 1/n_c
     class_means = rows.new_zeros(len(sizes), rows.shape[1]).index_add_(0, index, rows) * shares[:, None]
-    within = (rows - class_means[index]).square_().sum(0) / (n - c)  # s_w^2
+    within = _kept(rows - class_means[index], kept).square_().sum(0) / (n - c)  # s_w^2
     deviations = (class_means - class_means.sum(0) / c).mul_(filled[:, None])
     of_means = deviations.square_().sum(0) / (c - 1)
     inverse_size = shares.sum() / c  # 1/K for classes of K rows
@@ -109,15 +110,15 @@ def _in_classes(plain: Moments, rows: Tensor, labels: Tensor) -> Moments:
     )
 
 
-def _classes(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The class of each row (N,), counted from 0, and the sizes of the classes, (C,) or more: 0 beyond the last."""
-    if labels.device.type == "cpu":  # twice as fast, but its shape depends on the data: a GPU would have to wait
+def _classes(labels: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The class of each row (N,), counted from 0, and the sizes of the classes, (C,) or more: some may be 0."""
+    if kept is None and reading_is_free(labels.device):  # twice as fast, but its shape depends on values
         _, index, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
         return index, sizes
-    return _classes_by_sorting(labels)
+    return _classes_by_sorting(labels, kept)
 
 
-def _classes_by_sorting(labels: Tensor) -> tuple[Tensor, Tensor]:
+def _classes_by_sorting(labels: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """As `_classes`, with as many sizes as rows.
 
     Example:
@@ -128,4 +129,5 @@ def _classes_by_sorting(labels: Tensor) -> tuple[Tensor, Tensor]:
     begins = torch.zeros_like(labels, dtype=torch.int64)
     begins[1:] = ascending[1:] != ascending[:-1]
     index = torch.empty_like(begins).scatter_(0, order, begins.cumsum(0))
-    return index, torch.zeros_like(index).index_add_(0, index, torch.ones_like(index))
+    ones = torch.ones_like(index) if kept is None else kept.to(index.dtype)
+    return index, torch.zeros_like(index).index_add_(0, index, ones)

@@ -1,12 +1,13 @@
 """A first-in-first-out ring of rows that is realigned as a whole without being touched."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from adaptive_memory_bank.affine import AffineMap
+from adaptive_memory_bank.masks import all_known, at_least_1
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.precision import KeepsPrecision
 
@@ -19,20 +20,26 @@ class LazyRing(KeepsPrecision):
     A stored row ``s`` stands for the embedding ``z = map(s)``. Realigning the ring changes the map, O(dim); a new row
     is stored as ``map^-1(z)``, so that one map serves all rows. Mean and M2 (sum of squared deviations) of the stored
     rows follow from the rows that leave and those that come, O(batch x dim). Once per lap the map is folded into the
-    rows and both are measured anew, so rounding has one lap to grow in and no more.
+    rows and both are measured anew, so rounding has one lap to grow in and no more. Rows in half precision that are
+    realigned at all are stored with mean 0 and spread 1: there rounding is a small part of the spread.
+
+    A row that was refused leaves a gap: a slot like any other, but marked. Were it left out, the next slot would depend
+    on values, and reading these makes a GPU wait. No moment counts a gap, and `positions` tells rows from slots.
 
     How rows are stored is known to this file alone: everyone else reads embeddings, by `read`, `gather` and `blocks`.
 
     Attributes:
         cursor: The slot of the next row.
-        count: Filled slots: always the first ``count``.
+        count: Slots in use, gaps included: always the first ``count``.
         labelled: Whether rows have labels; None until the first row decides.
+        may_have_gaps: Whether there may be gaps; False where it is known that there is none.
     """
 
     _may_be_half = frozenset({"stored"})
 
     stored: Tensor  # (size, dim), of any floating point type; the others are float32, or float64 for float64 rows
     stored_labels: Tensor  # (size,)
+    is_gap: Tensor  # (size,), boolean
     stored_mean: Tensor  # (dim,)
     stored_m2: Tensor  # (dim,)
 
@@ -41,12 +48,14 @@ class LazyRing(KeepsPrecision):
         exact = torch.promote_types(dtype, torch.float32)
         self.register_buffer("stored", torch.zeros(size, dim, dtype=dtype))
         self.register_buffer("stored_labels", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("is_gap", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("stored_mean", torch.zeros(dim, dtype=exact))
         self.register_buffer("stored_m2", torch.zeros(dim, dtype=exact))
         self.map = AffineMap(dim, exact)
         self.cursor = 0
         self.count = 0
         self.labelled: bool | None = None
+        self.may_have_gaps = False
 
     @property
     def size(self) -> int:
@@ -75,37 +84,56 @@ class LazyRing(KeepsPrecision):
 
     @property
     def is_full(self) -> bool:
-        """Whether every slot holds a row."""
+        """Whether every slot is in use."""
         return self.count == self.size
 
     @property
     def labels(self) -> Tensor:
-        """Labels of the filled slots, (count,): a view, to be read only."""
+        """Labels of the slots in use, (count,): a view, to be read only."""
         return self.stored_labels[: self.count]
+
+    @property
+    def gaps(self) -> Tensor | None:
+        """Which of the slots in use are gaps, (count,): a view, to be read only. None where none is."""
+        return self.is_gap[: self.count] if self.may_have_gaps else None
+
+    @property
+    def rows_held(self) -> int | Tensor:
+        """Slots in use that are no gaps: a number, or where there may be gaps a tensor of one."""
+        return self.count - self.is_gap.sum() if self.may_have_gaps else self.count
 
     @property
     def moments(self) -> Moments:
         """Moments of the realigned rows, from those of the stored ones: O(dim)."""
-        return self.map.to_embedding_moments(self.stored_mean, self._stored_std(), self.count)
+        return self.map.to_embedding_moments(self.stored_mean, self._stored_std(), self.rows_held)
 
     def reset(self) -> None:
         """Empty the ring."""
-        for buffer in (self.stored, self.stored_labels, self.stored_mean, self.stored_m2):
+        for buffer in self.buffers(recurse=False):
             buffer.zero_()
         self.map.reset()
         self.cursor = self.count = 0
         self.labelled = None
+        self.may_have_gaps = False
 
-    def write(self, rows: Tensor, labels: Tensor | None) -> None:
-        """Append rows, as one after the other would be: the oldest leave, the newest ``size`` stay."""
+    def write(self, rows: Tensor, labels: Tensor | None, kept: Tensor | None = None) -> None:
+        """Append rows, as one after the other would be: the oldest leave, the newest ``size`` stay.
+
+        Args:
+            rows: Shape (n, dim).
+            labels: Shape (n,), or None.
+            kept: Shape (n,), boolean: False leaves a gap, for which the row is to be zeros. None keeps all.
+        """
         if not len(rows):
             return
         first = (self.cursor + max(len(rows) - self.size, 0)) % self.size
-        arriving = self._to_stored(rows[-self.size :])
+        arriving, gaps = self._to_stored(rows[-self.size :]), self._arriving_gaps(len(rows), kept)
         ends_lap = self.cursor + len(rows) >= self.size
         if not ends_lap:  # at the end of a lap everything is measured anew
-            self._follow(arriving, leaving=self.stored[first : first + len(rows)] if self.is_full else None)
+            self._follow(arriving, gaps, leaving=slice(first, first + len(rows)) if self.is_full else None)
         _write_from(self.stored, first, arriving)
+        if gaps is not None:
+            _write_from(self.is_gap, first, gaps)
         if labels is not None:
             _write_from(self.stored_labels, first, labels[-self.size :])
         self.labelled = labels is not None
@@ -115,7 +143,7 @@ class LazyRing(KeepsPrecision):
             self.fold()
 
     def replace(self, rows: Tensor) -> None:
-        """Exchange the rows of all filled slots; labels and cursor stay, and the map becomes the identity."""
+        """Exchange the rows of all slots in use; gaps, labels and cursor stay, and the map becomes the identity."""
         if not self.count:
             return
         self.map.reset()
@@ -134,13 +162,30 @@ class LazyRing(KeepsPrecision):
         slots[: max(count - self.size, 0)] = -1
         return slots
 
-    def realign(self, target: Moments) -> None:
-        """Give the rows the moments ``target``: ``z <- (z - E[R]) * sigma / s[R] + mu`` (ICCV 2023, eq. 3)."""
+    def realign(self, target: Moments, where: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
+        """Give the rows the moments ``target``: ``z <- (z - E[R]) * sigma / s[R] + mu`` (ICCV 2023, eq. 3).
+
+        Args:
+            target: Whose ``mean`` and ``std`` count.
+            where: Shape (), boolean: False leaves the rows alone. None is True.
+
+        Returns:
+            ``E[R]`` and ``s[R]`` before, (dim,) each; None without rows.
+        """
         if self.count:
-            self.map.match(self.stored_mean, self._stored_std(), target)
+            return self.map.match(self.stored_mean, self._stored_std(), target, where)
+        if self._is_half:
+            self.map.become_frame(target.mean, target.std)
+        return None
+
+    def positions(self, slots: Tensor) -> Tensor:
+        """Which rows, counted without gaps, the slots (n,) hold; -1 stays -1."""
+        if not self.may_have_gaps:
+            return slots
+        return ((~self.is_gap).cumsum(0) - 1)[slots].where(slots >= 0, -1)
 
     def read(self, start: int = 0, stop: int | None = None, out: Tensor | None = None) -> Tensor:
-        """Realigned rows of the filled slots from ``start`` to ``stop``, in ``out`` or in a fresh tensor."""
+        """Realigned rows of the slots in use from ``start`` to ``stop``, in ``out`` or in a fresh tensor."""
         return self.map.to_embeddings(self.stored[start : self.count if stop is None else min(stop, self.count)], out)
 
     def gather(self, slots: Tensor) -> Tensor:
@@ -148,26 +193,57 @@ class LazyRing(KeepsPrecision):
         return self.map.to_embeddings(self.stored[slots])
 
     def blocks(self) -> Iterator[Tensor]:
-        """All realigned rows in order, as fresh tensors small enough for a core's cache."""
+        """The realigned rows of all slots in use in order, as fresh tensors small enough for a core's cache."""
         for block in self._block_slices():
             yield self.read(block.start, block.stop)
 
     def fold(self) -> None:
-        """Write the map into the rows, which makes it the identity, and measure them exactly, block by block."""
+        """Write the map into the rows, which makes it the identity (or a frame), and measure them, block by block."""
+        if self.may_have_gaps:  # once a lap, notice that there is none any more; where asking means waiting, don't ask
+            self.may_have_gaps = not all_known(~self.is_gap)
+        before = None if self.map.is_identity else self.map.copied()
+        if before is not None:
+            self._choose_frame()
+        mean, m2 = self._measure(lambda block: self._rewrite(block, before))
+        self.stored_mean.copy_(mean)
+        self.stored_m2.copy_(m2)
+
+    def _choose_frame(self) -> None:
+        """Rows are stored as they are; in half precision with mean 0 and spread 1."""
+        if self._is_half:
+            mean, m2 = self._measure(lambda block: self.read(block.start, block.stop))
+            self.map.become_frame(mean, (m2 / at_least_1(self.rows_held - 1)).sqrt())
+        else:
+            self.map.reset()
+
+    def _rewrite(self, block: slice, before: AffineMap | None) -> Tensor:
+        """Store rows that were read through another map (None: this one); returns them as stored: half rounds."""
+        if before is not None:
+            self.stored[block] = self._to_stored(before.to_embeddings(self.stored[block]))
+        return self.stored[block].to(self.compute_dtype)
+
+    def _measure(self, rows_of: Callable[[slice], Tensor]) -> tuple[Tensor, Tensor]:
+        """Mean and M2 of the rows that a function returns for blocks of slots, each block once."""
         total, squares = torch.zeros_like(self.stored_mean), torch.zeros_like(self.stored_m2)
-        center = self.read(0, 1024).mean(0)  # any value near the mean keeps the squares small
+        center: Tensor | None = None
         for block in self._block_slices():
-            rows = self.read(block.start, block.stop)
-            if not self.map.is_identity:
-                self.stored[block] = rows
-                rows = self.stored[block].to(self.compute_dtype)  # as stored: half precision rounds
-            rows = rows - center
+            rows = rows_of(block)
+            if center is None:  # any value near the mean keeps the squares small
+                center = Moments.of(*self._start_of(rows)).mean
+            rows = self._without_gaps(rows - center, block)
             total += rows.sum(0)
             squares += rows.square_().sum(0)
-        step = total / self.count
-        self.stored_mean.copy_(center + step)
-        self.stored_m2.copy_(squares.addcmul_(step, step, value=-self.count).clamp_(min=0))
-        self.map.reset()
+        count = at_least_1(self.rows_held)
+        step = total / count
+        return step if center is None else center + step, squares.sub_(step.square().mul_(count)).clamp_(min=0)
+
+    def _start_of(self, rows: Tensor) -> tuple[Tensor, None, Tensor | None]:
+        """Some of the first rows, no labels, and which of them are no gaps."""
+        few = rows[:1024]
+        if not self.may_have_gaps:
+            return few, None, None
+        gaps = self.is_gap[: len(few)]
+        return _without(few.clone(), gaps), None, ~gaps
 
     def check_loadable(self, state_dict: dict[str, Any], prefix: str) -> None:
         """Refuse the state of a ring of another shape."""
@@ -178,8 +254,12 @@ class LazyRing(KeepsPrecision):
                 f"size {self.size} and dim {self.dim}; make the bank with the size and dim of the checkpoint."
             )
 
+    @property
+    def _is_half(self) -> bool:
+        return self.dtype != self.compute_dtype
+
     def _stored_std(self) -> Tensor:
-        return (self.stored_m2 / max(self.count - 1, 1)).sqrt()
+        return (self.stored_m2 / at_least_1(self.rows_held - 1)).sqrt()
 
     def _block_slices(self) -> Iterator[slice]:
         step = max(BLOCK_BYTES // (self.dim * self.compute_dtype.itemsize), 1)
@@ -192,28 +272,50 @@ class LazyRing(KeepsPrecision):
             stored = stored.clamp(min=-65504, max=65504)
         return stored.to(self.dtype)
 
-    def _follow(self, arriving: Tensor, leaving: Tensor | None) -> None:
+    def _follow(self, arriving: Tensor, gaps: Tensor | None, leaving: slice | None) -> None:
         """Update mean and M2 of the stored rows (Chan et al. 1983, about the mean before the change)."""
-        arriving = arriving.to(self.compute_dtype)
-        center = self.stored_mean if self.count else arriving.mean(0)
-        change = arriving - center
+        arriving, held = arriving.to(self.compute_dtype), self.rows_held
+        coming = len(arriving) if gaps is None else (~gaps).sum()
+        center = self.stored_mean
+        if isinstance(held, Tensor) or not held:  # the first rows: a center near them keeps the squares small
+            near = arriving.sum(0) / at_least_1(coming)
+            center = torch.where(held > 0, center, near) if isinstance(held, Tensor) else near
+        change = _without(arriving - center, gaps)
         first, second = change.sum(0), change.square().sum(0)
-        count = self.count + len(arriving)
         if leaving is not None:
-            change = leaving.to(self.compute_dtype) - center
+            change = self._without_gaps(self.stored[leaving].to(self.compute_dtype) - center, leaving)
             first, second = first - change.sum(0), second - change.square().sum(0)
-            count = self.count
+            coming = coming - (len(arriving) if gaps is None else (~self.is_gap[leaving]).sum())
+        count = at_least_1(held + coming)
         step = first / count
-        self.stored_m2.add_(second).addcmul_(step, step, value=-count).clamp_(min=0)
+        self.stored_m2.add_(second).sub_(step.square().mul_(count)).clamp_(min=0)
         self.stored_mean.copy_(center + step)
+
+    def _arriving_gaps(self, count: int, kept: Tensor | None) -> Tensor | None:
+        """Which of the last ``size`` of ``count`` rows are gaps; None where marks are not needed."""
+        self.may_have_gaps |= kept is not None
+        if not self.may_have_gaps:
+            return None
+        return self.is_gap.new_zeros(count)[-self.size :] if kept is None else ~kept[-self.size :]
+
+    def _without_gaps(self, values: Tensor, slots: slice) -> Tensor:
+        """Values (n, dim) of some slots, in place, with zeros for gaps."""
+        return _without(values, self.is_gap[: self.count][slots] if self.may_have_gaps else None)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Non-tensor state."""
-        return {"cursor": self.cursor, "count": self.count, "labelled": self.labelled}
+        position = {"cursor": self.cursor, "count": self.count, "labelled": self.labelled}
+        return {**position, "may_have_gaps": self.may_have_gaps}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_extra_state` returned."""
         self.cursor, self.count, self.labelled = int(state["cursor"]), int(state["count"]), state["labelled"]
+        self.may_have_gaps = bool(state.get("may_have_gaps"))  # older states have no gaps
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        if f"{prefix}stored" in state_dict:
+            state_dict.setdefault(f"{prefix}is_gap", torch.zeros_like(self.is_gap))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _write_from(buffer: Tensor, first: int, values: Tensor) -> None:
@@ -221,3 +323,8 @@ def _write_from(buffer: Tensor, first: int, values: Tensor) -> None:
     until_end = len(buffer) - first
     buffer[first : first + len(values)] = values[:until_end]
     buffer[: max(len(values) - until_end, 0)] = values[until_end:]
+
+
+def _without(values: Tensor, gaps: Tensor | None) -> Tensor:
+    """Values (n, dim), in place, with zeros for gaps (n,)."""
+    return values if gaps is None else values.masked_fill_(gaps[:, None], 0)

@@ -42,6 +42,15 @@ def test_a_gathered_bank_is_the_same_on_every_rank_random_rows_included(ranks):
     assert all(torch.equal(value, second["shared_state"][key]) for key, value in first["shared_state"].items())
 
 
+def test_a_fused_criterion_with_a_gathered_bank_has_the_losses_of_one_that_is_not_fused(ranks):
+    for rank in ranks:
+        for found, wanted in zip(rank["gathered"]["fused"], rank["gathered"]["apart"], strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    first, second = (rank["gathered"] for rank in ranks)
+    assert torch.equal(first["rows"], second["rows"])
+    assert not torch.equal(first["fused"][0][0], second["fused"][0][0])  # each rank has queries of its own
+
+
 def test_ddp_leaves_a_bank_of_ones_own_alone(ranks):
     for rank in ranks:
         embeddings = rank["ddp"]["embeddings"]

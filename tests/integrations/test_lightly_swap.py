@@ -12,8 +12,13 @@ from lightly.models.modules import NNMemoryBankModule as LightlyNNBank
 from lightly.models.modules.memory_bank import MemoryBankModule as LightlyBank
 from torch import nn
 
-from adaptive_memory_bank import AXBN, XBN, AdaptiveMemoryBank, Identity
-from adaptive_memory_bank.integrations.lightly import MemoryBankModule, NNMemoryBankModule, swap_memory_bank
+from adaptive_memory_bank import AXBN, XBN, AdaptiveMemoryBank, AutoAXBN, Identity
+from adaptive_memory_bank.integrations.lightly import (
+    MemoryBankModule,
+    NNMemoryBankModule,
+    export_memory_bank,
+    swap_memory_bank,
+)
 
 
 def unit(*shape, generator):
@@ -35,9 +40,9 @@ class OwnQueue(LightlyBank):
 
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning:lightly")
 @pytest.mark.parametrize("make", [NTXentLoss, CO2Regularizer])
-def test_identity_leaves_every_loss_and_gradient_as_it_was(make, generator):
+def test_identity_leaves_every_loss_and_gradient_as_it_was_where_nothing_is_fused(make, generator):
     theirs = make(memory_bank_size=(12, 4))
-    ours = swap_memory_bank(copy.deepcopy(theirs), "identity")
+    ours = swap_memory_bank(copy.deepcopy(theirs), "identity", fused=False)
     for _ in range(8):
         queries, keys = torch.randn(2, 4, 4, generator=generator)
         losses = []
@@ -108,9 +113,8 @@ def test_an_adapter_in_use_elsewhere_is_copied():
 @pytest.mark.parametrize(
     ("module", "found"),
     [
-        (nn.Linear(2, 2), "Linear has none to swap .0 of size 0, 0 adaptive"),
-        (NTXentLoss(), "NTXentLoss has none to swap .1 of size 0, 0 adaptive"),
-        (MemoryBankModule((4, 2)), "0 of size 0, 1 adaptive already"),
+        (nn.Linear(2, 2), "Linear has none to swap .0 of size 0"),
+        (NTXentLoss(), "NTXentLoss has none to swap .1 of size 0"),
     ],
 )
 def test_a_tree_without_a_bank_is_refused(module, found):
@@ -154,3 +158,67 @@ def test_a_users_own_subclass_is_swapped_copied_and_pickled(generator):
 def test_a_subclass_with_its_own_queue_is_refused():
     with pytest.raises(TypeError, match="OwnQueue has its own `_dequeue_and_enqueue`"):
         swap_memory_bank(OwnQueue((8, 3)))
+
+
+def test_swapped_again_a_bank_keeps_its_rows_and_its_filter_starts_anew(generator):
+    criterion = swap_memory_bank(NTXentLoss(memory_bank_size=(8, 4)), "xbn")
+    for _ in range(3):
+        criterion(torch.randn(3, 4, generator=generator).requires_grad_(), torch.randn(3, 4, generator=generator))
+    before, position = criterion.memory_bank.bank, criterion.memory_bank.bank_ptr
+    for adapter, fused in ((AutoAXBN, True), (AXBN, False), (Identity, True)):
+        assert swap_memory_bank(criterion, adapter, fused=fused) is criterion
+        assert type(criterion.memory_bank.memory.adapter) is adapter
+        torch.testing.assert_close(criterion.memory_bank.bank, before)
+        assert torch.equal(criterion.memory_bank.bank_ptr, position)
+        assert isinstance(criterion, NTXentLoss)
+        assert getattr(criterion, "is_fused", False) == fused
+    keys = unit(2, 4, generator=generator)
+    criterion(torch.randn(2, 4, generator=generator).requires_grad_(), keys)
+    torch.testing.assert_close(criterion.memory_bank.bank[1:3], keys)  # nine rows went before, in eight slots
+
+
+@pytest.mark.parametrize("adapter", ["identity", "auto"])
+@pytest.mark.parametrize("batches", [1, 2, 5])
+def test_exported_the_originals_have_the_rows_and_the_position(adapter, batches, generator):
+    model = nn.Sequential(nn.Linear(2, 2), NTXentLoss(memory_bank_size=(10, 4)), OwnLoss((6, 3)), LightlyNNBank((5, 3)))
+    kinds = [type(part) for part in model.modules()]
+    swap_memory_bank(model, adapter)
+    for _ in range(batches):
+        model[1](torch.randn(4, 4, generator=generator).requires_grad_(), torch.randn(4, 4, generator=generator))
+        model[2](unit(4, 3, generator=generator))
+        model[3](torch.randn(4, 3, generator=generator), update=True)
+    banks = [model[1].memory_bank, model[2], model[3]]
+    rows, positions = [bank.bank for bank in banks], [bank.bank_ptr for bank in banks]
+    assert export_memory_bank(model) is model
+    assert [type(part) for part in model.modules()] == kinds
+    for bank, held, position in zip(banks, rows, positions, strict=True):
+        assert torch.equal(bank.bank, held)
+        assert torch.equal(bank.bank_ptr, position)
+        assert set(bank.state_dict()) == set()  # lightly saves no rows
+    fresh = nn.Sequential(nn.Linear(2, 2), NTXentLoss(memory_bank_size=(10, 4)), OwnLoss((6, 3)), LightlyNNBank((5, 3)))
+    assert [set(part.__dict__) for part in model.modules()] == [set(part.__dict__) for part in fresh.modules()]
+    model[1](torch.randn(4, 4, generator=generator).requires_grad_(), torch.randn(4, 4, generator=generator))
+    assert model[1].memory_bank.bank_ptr != positions[0]
+
+
+class Derived(MemoryBankModule):
+    pass
+
+
+def test_where_there_is_no_original_export_refuses():
+    with pytest.raises(ValueError, match="`module` must contain an adaptive lightly bank, but NTXentLoss has none"):
+        export_memory_bank(NTXentLoss(memory_bank_size=(10, 4)))
+    with pytest.raises(TypeError, match="Derived derives from an adaptive bank: there is no original"):
+        export_memory_bank(Derived((4, 2)))
+
+
+def test_a_checkpoint_of_another_adapter_loads_with_its_rows(generator):
+    saved = swap_memory_bank(NTXentLoss(memory_bank_size=(10, 4)), "auto")
+    for _ in range(4):
+        saved(torch.randn(3, 4, generator=generator).requires_grad_(), torch.randn(3, 4, generator=generator))
+    other = swap_memory_bank(NTXentLoss(memory_bank_size=(10, 4)), "xbn")
+    with pytest.warns(UserWarning, match="another adapter than XBN: rows, labels and position were loaded") as warned:
+        other.load_state_dict(saved.state_dict())
+    assert len(warned) == 1
+    assert torch.equal(other.memory_bank.bank, saved.memory_bank.bank)
+    assert torch.equal(other.memory_bank.bank_ptr, saved.memory_bank.bank_ptr)

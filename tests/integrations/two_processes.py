@@ -1,5 +1,6 @@
 """One rank of two: trains inside DistributedDataParallel and saves what its banks hold. Run by test_distributed.py."""
 
+import copy
 import sys
 from pathlib import Path
 
@@ -59,6 +60,22 @@ def train_under_ddp(rank):
     }
 
 
+def gathered_criterion(rank):
+    """lightly's criterion with a bank of all ranks' keys, fused and not, from different random rows on each rank."""
+    torch.manual_seed(rank)
+    fused = swap_memory_bank(NTXentLoss(memory_bank_size=(20, DIM), gather_distributed=True), "auto")
+    apart = swap_memory_bank(copy.deepcopy(fused), "auto", fused=False)
+    steps = []
+    for _ in range(STEPS):
+        queries, keys = torch.randn(2, BATCH, DIM)
+        for criterion in (fused, apart):
+            leaf = queries.clone().requires_grad_()
+            loss = criterion(leaf, keys)
+            loss.backward()
+            steps.append((loss.detach(), leaf.grad))
+    return {"fused": steps[::2], "apart": steps[1::2], "rows": fused.memory_bank.bank}
+
+
 def wrapped_memory(rank, masked):
     """PML's wrapper gathers; the size is no multiple of the gathered batch."""
     memory = CrossBatchMemory(SupConLoss(), DIM, 19, adapter="axbn")
@@ -84,7 +101,7 @@ def wrapped_memory(rank, masked):
 
 def main(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    results = {"ddp": train_under_ddp(rank)}
+    results = {"ddp": train_under_ddp(rank), "gathered": gathered_criterion(rank)}
     for masked in (False, True):
         results[f"wrapped_{masked}"] = wrapped_memory(rank, masked)
     torch.save(results, folder / f"rank{rank}.pt")

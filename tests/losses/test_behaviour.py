@@ -184,10 +184,10 @@ def test_on_two_ranks_a_query_is_left_out_where_its_own_row_landed(tmp_path, req
     for step, sizes in enumerate(SIZES):
         both = [batch(step, rank) for rank in (0, 1)]
         bank.update(torch.cat([rows for rows, _ in both]), torch.cat([labels for _, labels in both]))
-        for rank, slots in enumerate(bank.last_slots.split(sizes)):
+        for rank, own in enumerate(bank.rows_in(bank.last_slots).split(sizes)):
             rows, labels = both[rank]
             if rows.isfinite().all():
-                expected = naive(rows, labels, bank.embeddings, bank.labels, slots, mine=False)
+                expected = naive(rows, labels, bank.embeddings, bank.labels, own, mine=False)
                 torch.testing.assert_close(ranks[rank][step], expected, rtol=1e-7, atol=1e-9)
             else:
                 assert ranks[rank][step].isnan()

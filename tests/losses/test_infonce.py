@@ -143,4 +143,4 @@ def test_refuses_what_does_not_fit():
     unlabelled(*views(0))
     with pytest.raises(ValueError, match="This bank holds unlabelled rows and was given rows with labels"):
         unlabelled(*views(0), torch.arange(4))
-    assert repr(loss).startswith("MemoryInfoNCELoss(\n  temperature=0.1\n")
+    assert repr(loss).startswith("MemoryInfoNCELoss(\n  temperature=0.1, batch_negatives=False\n")

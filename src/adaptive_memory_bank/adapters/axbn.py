@@ -70,7 +70,7 @@ class AXBN(Adapter):
         self.observations += 1
         return Moments.plain(self.mean.clone(), self.std.clone(), batch.count)
 
-    def _renew_gain(self, count: int) -> None:
+    def _renew_gain(self, count: int | Tensor) -> None:
         # torch.where instead of `if`: reading a counter would make a GPU wait at every step.
         due = (self.observations > 0) & ((self.observations - 1) % self.gain_interval == 0)
         predicted = self.variance + self.q

@@ -42,7 +42,7 @@ class EMA(Adapter):
 
     def observe(self, batch: Moments) -> Moments:
         """Move a share ``1 - m`` of the way towards the batch (all of it the first time)."""
-        weight = torch.where(self.observations == 0, 1.0, 1.0 - self.momentum).to(self.mean)
+        weight = self.mean.new_full((), 1.0 - self.momentum).masked_fill_(self.observations == 0, 1.0)
         self.mean.lerp_(batch.mean, weight)
         self.std.lerp_(batch.std, weight)
         self.observations += 1

@@ -20,6 +20,7 @@ class Queries(NamedTuple):
     unit: Tensor  # (B, dim)
     labels: Tensor  # (B,)
     slots: Tensor  # (B,): where in the ring each query is itself, or -1
+    counted: Tensor | None = None  # (B,): False for queries that are not finite, which have no pairs; None for all
 
 
 class NegativeSums(Protocol):
@@ -118,6 +119,8 @@ def compare(ring: LazyRing, queries: Queries, *, sums: NegativeSums, mining: Min
     for index, block in enumerate(walk(ring, queries.unit * sums.sharpness, workspace)):
         negatives.add(block, related.part(index))
     kept = related.same & (related.slots[:, None] != queries.slots)
+    if queries.counted is not None:
+        kept &= queries.counted
     if mining is not ALL_PAIRS:
         kept &= related.logits < negatives.positives_below
     return Compared(related, kept, kept.sum(), negatives.kept)
@@ -131,7 +134,8 @@ class _Negatives:
     ) -> None:
         self.sums, self.mining = sums, mining
         self.takes_all = mining is ALL_PAIRS
-        self.count = ring.count * len(queries.unit) - related.same.sum() if self.takes_all else None
+        self.left_out = None if queries.counted is None else ~queries.counted
+        self.count = _different(ring, queries, related) if self.takes_all else None
         self.nearest = queries.unit.new_full((len(queries.unit),), -torch.inf)  # largest logit, noted if relative
         farthest = _farthest(ring, queries, related) if mining.relative else self.nearest
         self.above = mining.negatives_above(farthest) * sums.sharpness
@@ -139,6 +143,8 @@ class _Negatives:
     def add(self, block: Block, related: RelatedRows) -> None:
         """Count a block in, and note the logits of related rows, which do not come by again."""
         related.hide(block.logits, self.sums.nothing)
+        if self.left_out is not None:
+            block.logits.masked_fill_(self.left_out, self.sums.nothing)
         if self.takes_all:
             self.sums.add(block)
             return
@@ -159,6 +165,13 @@ class _Negatives:
         """The logit below which positives count, a number or (B,)."""
         seen = self.nearest.masked_fill(self.nearest <= self.sums.nothing, -torch.inf)
         return self.mining.positives_below(seen / self.sums.sharpness) * self.sums.sharpness
+
+
+def _different(ring: LazyRing, queries: Queries, related: RelatedRows) -> Tensor:
+    """Pairs of different labels, ()."""
+    if queries.counted is None:
+        return ring.rows_held * len(queries.unit) - related.same.sum()
+    return ring.rows_held * queries.counted.sum() - (related.same & queries.counted).sum()
 
 
 def _drop(logits: Tensor, above: float | Tensor, nothing: float) -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.losses.base import MemoryLoss
 from adaptive_memory_bank.losses.related import RelatedRows
 from adaptive_memory_bank.losses.soft_sum import SoftSum, wants_gradient, with_gradient
@@ -21,6 +22,10 @@ class MemoryInfoNCELoss(MemoryLoss):
     A bank of a fifth of the data set holds an earlier view of every fifth query. With the ids of the images, such rows
     are not negatives of that query: the sum is over the rows of other images.
 
+    With ``batch_negatives`` the sum is over the other keys of the batch, too (in a distributed run, of this rank's
+    batch), and has a gradient in them: for two encoders that learn from each other, such as those of images and texts,
+    each with a bank.
+
     The gradient against the bank is computed along with the loss: a later enqueue does not change it (a symmetric loss
     may call this twice before one backward), and second derivatives are not available. In ``eval()`` mode the bank is
     used as it is.
@@ -30,6 +35,7 @@ class MemoryInfoNCELoss(MemoryLoss):
     Args:
         bank: Holds rows without labels, or with the ids of their images as labels.
         temperature: Divides similarities.
+        batch_negatives: Whether the keys of the other queries are negatives, too.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -46,9 +52,11 @@ class MemoryInfoNCELoss(MemoryLoss):
         tensor([0, 1, 2, 3, 0, 1, 2, 3])
     """
 
-    def __init__(self, bank: AdaptiveMemoryBank, temperature: float = 0.1) -> None:
+    def __init__(self, bank: AdaptiveMemoryBank, temperature: float = 0.1, *, batch_negatives: bool = False) -> None:
         super().__init__(bank, temperature, "The bank holds no rows of other images: make it larger, or check the ids.")
+        self.batch_negatives = batch_negatives
 
+    @outside_graphs
     def forward(self, queries: Tensor, keys: Tensor, ids: Tensor | None = None) -> Tensor:
         """Adapt, compare, enqueue.
 
@@ -64,9 +72,13 @@ class MemoryInfoNCELoss(MemoryLoss):
         self._check(queries, keys, ids)
         with torch.autocast(queries.device.type, enabled=False):
             queries, keys = self._unit(queries), self._unit(keys)
-            negative = self._adapt_compare_enqueue(queries, keys, None if ids is None else ids.to(queries.device))
-            positive = (queries * keys).sum(1) / self.temperature
-            return (torch.logaddexp(negative, positive) - positive).mean()
+            ids = None if ids is None else ids.to(queries.device)
+            negative = self._adapt_compare_enqueue(queries, keys, ids)
+            positive, in_batch = self._against_keys(queries, keys, ids)
+            loss: Tensor = (torch.logaddexp(negative, in_batch) - positive).mean()
+        if self.training:
+            self.steps.add_loss(loss)
+        return loss
 
     def _adapt_compare_enqueue(self, queries: Tensor, keys: Tensor, ids: Tensor | None) -> Tensor:
         """Logarithm of the sum over the negatives of each query, (B,)."""
@@ -76,11 +88,21 @@ class MemoryInfoNCELoss(MemoryLoss):
         self.bank.adapt_to(batch._replace(labels=None))  # images are not classes
         negative = self._negatives(queries, ids)
         self.bank.store(batch)
-        self.steps.add((negative == -torch.inf).all())
         return negative
 
     def _negatives(self, queries: Tensor, ids: Tensor | None) -> Tensor:
         return log_sum_exp(self.bank.ring, queries, ids, temperature=self.temperature, workspace=self._workspace)
+
+    def _against_keys(self, queries: Tensor, keys: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Logits of the positives, and log-sums over all keys that a query is compared with, (B,) each."""
+        if not self.batch_negatives:
+            positive = (queries * keys).sum(1) / self.temperature
+            return positive, positive
+        logits = queries @ keys.T / self.temperature
+        if ids is not None:
+            other_views = (ids[:, None] == ids).fill_diagonal_(False)
+            logits = logits.masked_fill(other_views, -torch.inf)
+        return logits.diagonal(), logits.logsumexp(1)
 
     def _check(self, queries: Tensor, keys: Tensor, ids: Tensor | None) -> None:
         self.bank.check_queries(queries)
@@ -89,8 +111,8 @@ class MemoryInfoNCELoss(MemoryLoss):
             raise ValueError(f"`keys` must have shape {tuple(queries.shape)} but has shape {tuple(keys.shape)}.")
 
     def extra_repr(self) -> str:
-        """Show the temperature."""
-        return f"temperature={self.temperature}"
+        """Show the settings."""
+        return f"temperature={self.temperature}, batch_negatives={self.batch_negatives}"
 
 
 def log_sum_exp(
@@ -126,12 +148,14 @@ def log_sum_exp(
 
 
 def _without_negatives(ring: LazyRing, related: RelatedRows | None) -> Tensor | None:
-    """Which queries (B,) or (1,) all rows belong to; None where that cannot be, as in nearly every step.
+    """Which queries (B,) or (1,) all rows belong to; None where that cannot be, as in nearly every step on a CPU.
 
     Counted, not read off the sums: a hidden row adds next to nothing, but not always exactly nothing.
     """
     if not ring.count:
         return torch.ones(1, dtype=torch.bool, device=ring.device)
-    if related is None or len(related.slots) < ring.count:
+    if related is None:
+        return None if ring.gaps is None else ring.gaps.all()[None]
+    if len(related.slots) < ring.count:
         return None
-    return related.same.all(0)
+    return (related.same if ring.gaps is None else related.same | ring.gaps[:, None]).all(0)

@@ -33,13 +33,13 @@ class LentRows:
 
     def read(self, bank: AdaptiveMemoryBank) -> Tensor:
         """Realigned rows (n, dim), without gradient."""
-        if bank.device.type != "cpu":  # where memory is cheap to take
+        if bank.device.type != "cpu" or bank.ring.gaps is not None:  # memory is cheap to take, or rows are left out
             return bank.embeddings
         memory = self._memory
         if memory is None or not self._fits(memory, bank) or _holders(memory) != self._holders:
             self._memory = memory = torch.empty(bank.size, bank.dim, dtype=bank.compute_dtype)
             self._holders = _holders(memory)
-        return bank.ring.read(out=memory[: len(bank)])
+        return bank.ring.read(out=memory[: bank.slots_in_use])
 
     @staticmethod
     def _fits(memory: Tensor, bank: AdaptiveMemoryBank) -> bool:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from adaptive_memory_bank.losses.walk import rows_per_block
+from adaptive_memory_bank.masks import reading_is_free
 from adaptive_memory_bank.ring import LazyRing
 
 TABLE_BITS = 15  # a table that fits the first cache
@@ -28,38 +29,59 @@ def _slots_sharing(labels: Tensor, stored: Tensor) -> Tensor:
     return marked.index_select(0, _entries(stored)).nonzero()[:, 0]
 
 
+def _slots_to_look_at(labels: Tensor, stored: Tensor) -> Tensor:
+    """Slots that may share a label: few, or all of them where finding out how many would mean waiting."""
+    if reading_is_free(labels.device):
+        return _slots_sharing(labels, stored)
+    return torch.arange(len(stored), device=labels.device)
+
+
+def _edges(slots: Tensor, step: int, count: int) -> list[int]:
+    """Where in the slots each block of ``step`` rows begins, and where the last one ends."""
+    if step >= count:
+        return [0, len(slots)]
+    starts = range(0, count + step, step)
+    if len(slots) == count:  # all of them
+        return [min(start, count) for start in starts]
+    return torch.searchsorted(slots, torch.tensor(starts)).tolist()
+
+
 class RelatedRows(NamedTuple):
-    """The rows that have the label of any query, and few others: all positives are among them."""
+    """The rows that have the label of any query, and others (few on a CPU): all positives are among them."""
 
     slots: Tensor  # (h,), ascending
     same: Tensor  # (h, B), whether the labels are the same
     logits: Tensor  # (h, B), filled in during the walk
     edges: list[int]  # where in the slots each block begins
     step: int  # rows of a block
+    has_gaps: bool  # whether rows may be gaps, which have the label of no query
 
     @classmethod
     def of(cls, ring: LazyRing, queries: Tensor, labels: Tensor) -> "RelatedRows":
         """Find the rows of a ring that have the label of any query."""
         stored = ring.labels
         labels = labels.to(stored.dtype)
-        slots = _slots_sharing(labels, stored)
+        slots = _slots_to_look_at(labels, stored)
         same = stored[slots][:, None] == labels
+        if ring.gaps is not None:
+            same &= ~ring.gaps[slots, None]
         logits = queries.new_empty(len(slots), len(queries))
-        step, edges = rows_per_block(ring, queries), [0, len(slots)]
-        if step < ring.count:
-            starts = torch.arange(0, ring.count + step, step, device=slots.device)
-            edges = torch.searchsorted(slots, starts).tolist()
-        return cls(slots, same, logits, edges, step)
+        step = rows_per_block(ring, queries)
+        return cls(slots, same, logits, _edges(slots, step, ring.count), step, ring.gaps is not None)
 
     def part(self, index: int) -> "RelatedRows":
         """The related rows inside one block, with slots counted from its start."""
         if len(self.edges) == 2:
             return self
         here = slice(self.edges[index], self.edges[index + 1])
-        return RelatedRows(self.slots[here] - index * self.step, self.same[here], self.logits[here], [], self.step)
+        return self._replace(
+            slots=self.slots[here] - index * self.step, same=self.same[here], logits=self.logits[here], edges=[]
+        )
 
     def hide(self, logits: Tensor, nothing: float) -> None:
         """Note the logits of these rows in a block (b, B), then overwrite those of the same label by ``nothing``."""
         if len(self.slots):
             torch.index_select(logits, 0, self.slots, out=self.logits)
             logits.index_copy_(0, self.slots, self.logits.masked_fill(self.same, nothing))
+        if self.has_gaps:  # what nobody counts must not be infinite all the same
+            self.logits.masked_fill_(self.logits.isinf(), 0)

@@ -7,9 +7,11 @@ from torch import Tensor
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.checks import check_start_after, is_number
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.losses.base import MemoryLoss
 from adaptive_memory_bank.losses.pairs import ALL_PAIRS, Margins, Pairs
 from adaptive_memory_bank.losses.supcon_sums import losses_against_bank, losses_within_batch
+from adaptive_memory_bank.masks import all_known
 
 
 class MemorySupConLoss(MemoryLoss):
@@ -42,7 +44,8 @@ class MemorySupConLoss(MemoryLoss):
     Attributes:
         last_pairs: ``(positive, negative)`` pairs kept against the bank in the last step, or within the batch before
             the start. Without any positive or any negative, or with one of each at most, the loss is 0 and teaches
-            nothing; `stats` counts such steps.
+            nothing; `stats` counts such steps. Reading it waits for the device.
+        last_pair_counts: The same as a tensor (2,), on the device of the queries: reading it later need not wait.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -75,13 +78,14 @@ class MemorySupConLoss(MemoryLoss):
         self.pos_margin, self.neg_margin, self.mine = pos_margin, neg_margin, mine
         self.batch_weight = float(batch_weight)
         self.start_after = check_start_after(start_after)
-        self._last_pairs = torch.zeros(2, dtype=torch.int64)  # positive and negative, on the device of the queries
+        self.last_pair_counts = torch.zeros(2, dtype=torch.int64)
 
     @property
     def last_pairs(self) -> Pairs:
-        """Pairs kept in the last step (see the class). Reading it waits for the device."""
-        return Pairs(*self._last_pairs.tolist())
+        """Pairs kept in the last step (see the class)."""
+        return Pairs(*self.last_pair_counts.tolist())
 
+    @outside_graphs
     def forward(self, queries: Tensor, labels: Tensor) -> Tensor:
         """Adapt, enqueue, compare.
 
@@ -108,33 +112,41 @@ class MemorySupConLoss(MemoryLoss):
     def _finite_loss(self, queries: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
         """NaN, with a gradient that is NaN, where a query is not finite."""
         finite = queries.detach().square().sum(1).isfinite()
-        if finite.all():
-            return self._loss(queries, labels, slots)
-        return self._loss(queries[finite], labels[finite], slots[finite]) + queries.sum() * torch.nan
+        if all_known(finite):
+            return self._loss(queries, labels, slots, None)
+        loss = self._loss(queries.where(finite[:, None], 0), labels, slots, finite)
+        return loss + queries.sum() * torch.where(finite.all(), 0.0, torch.nan)
 
-    def _loss(self, queries: Tensor, labels: Tensor, slots: Tensor) -> Tensor:
+    def _loss(self, queries: Tensor, labels: Tensor, slots: Tensor, counted: Tensor | None) -> Tensor:
         with torch.autocast(queries.device.type, enabled=False):
             unit = self._unit(queries)
             if self.steps.count < self.start_after:
-                loss, self._last_pairs = self._within_batch(unit, labels)
+                loss, self.last_pair_counts = self._within_batch(unit, labels, counted)
                 return loss
-            loss, self._last_pairs = self._against_bank(unit, labels, slots)
-            return loss + self.batch_weight * self._within_batch(unit, labels)[0] if self.batch_weight else loss
+            loss, self.last_pair_counts = self._against_bank(unit, labels, slots, counted)
+            if not self.batch_weight:
+                return loss
+            return loss + self.batch_weight * self._within_batch(unit, labels, counted)[0]
 
-    def _against_bank(self, unit: Tensor, labels: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+    def _against_bank(
+        self, unit: Tensor, labels: Tensor, slots: Tensor, counted: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         losses, pairs = losses_against_bank(
             self.bank.ring,
             unit,
             labels,
             slots=slots,
+            counted=counted,
             temperature=self.temperature,
             margins=self._margins,
             workspace=self._workspace,
         )
         return _mean_above_zero(losses, pairs), pairs
 
-    def _within_batch(self, unit: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        losses, pairs = losses_within_batch(unit, labels, temperature=self.temperature, margins=self._margins)
+    def _within_batch(self, unit: Tensor, labels: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+        losses, pairs = losses_within_batch(
+            unit, labels, counted=counted, temperature=self.temperature, margins=self._margins
+        )
         return _mean_above_zero(losses, pairs), pairs
 
     @property

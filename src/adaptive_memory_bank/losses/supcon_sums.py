@@ -18,6 +18,7 @@ def losses_against_bank(
     labels: Tensor,
     *,
     slots: Tensor,
+    counted: Tensor | None,
     temperature: float,
     margins: Margins,
     workspace: Workspace,
@@ -32,6 +33,7 @@ def losses_against_bank(
         queries: Unit vectors, shape (B, dim).
         labels: Shape (B,).
         slots: Where in the ring each query is itself, shape (B,), or -1.
+        counted: Which queries have pairs, shape (B,); None for all. The others are zeros.
         temperature: Divides the cosines.
         margins: Which pairs are kept.
         workspace: Memory for a block of rows.
@@ -39,19 +41,23 @@ def losses_against_bank(
     wanted = wants_gradient(queries)
     with torch.no_grad():
         sums = SoftSum(queries, temperature, gradient=wanted)
-        pairs = compare(ring, Queries(queries, labels, slots), sums=sums, mining=margins, workspace=workspace)
+        compared = Queries(queries, labels, slots, counted)
+        pairs = compare(ring, compared, sums=sums, mining=margins, workspace=workspace)
         losses, gradient = _losses(ring, pairs, sums)
     return with_gradient(queries, losses, gradient), pairs.counts
 
 
 def losses_within_batch(
-    queries: Tensor, labels: Tensor, *, temperature: float, margins: Margins
+    queries: Tensor, labels: Tensor, *, counted: Tensor | None, temperature: float, margins: Margins
 ) -> tuple[Tensor, Tensor]:
     """The same within a batch of unit vectors (B, dim), differentiable on both sides: small, so plain autograd."""
     cosines = queries @ queries.T
     same = labels[:, None] == labels
     positive = (same & (cosines < margins.positive_below)).fill_diagonal_(False)
     negative = ~same & (cosines > margins.negative_above)
+    if counted is not None:
+        both = counted[:, None] & counted
+        positive, negative = positive & both, negative & both
     logits, count = cosines / temperature, positive.sum(1)
     # The smallest number instead of minus infinity: a query without pairs must have gradient 0, not NaN.
     whole = logits.masked_fill(~(positive | negative), torch.finfo(logits.dtype).min).logsumexp(1)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from adaptive_memory_bank.masks import reading_is_free
 from adaptive_memory_bank.ring import LazyRing
 
 BLOCK_BYTES = {"cpu": 16 << 20}  # of a block and its logits: in the last cache, and few barriers between threads
@@ -70,7 +71,10 @@ def unit_factors(rows: Tensor) -> Tensor:
 
 
 def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Block]:
-    """Yield the rows block by block, with their products with queries (B, dim): unit vectors over temperature."""
+    """Yield the rows block by block, with their products with queries (B, dim): unit vectors over temperature.
+
+    Gaps come along: their logits are minus infinity.
+    """
     step = rows_per_block(ring, queries)
     rows_memory, logits_memory = workspace.take(min(step, ring.count), queries)
     for start in range(0, ring.count, step):
@@ -78,9 +82,12 @@ def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Bloc
         rows = ring.read(start, start + count, out=rows_memory[:count])
         factors, logits = unit_factors(rows), logits_memory[:count]
         if 2 * len(queries) < ring.dim:  # scale the smaller thing: logits and their exponentials, or the rows
-            yield Block(rows, factors, torch.mm(rows, queries.T, out=logits).mul_(factors))
+            block = Block(rows, factors, torch.mm(rows, queries.T, out=logits).mul_(factors))
         else:
-            yield Block(rows, None, torch.mm(rows.mul_(factors), queries.T, out=logits))
+            block = Block(rows, None, torch.mm(rows.mul_(factors), queries.T, out=logits))
+        if ring.gaps is not None:
+            logits.masked_fill_(ring.gaps[start : start + count, None], -torch.inf)
+        yield block
 
 
 def rows_above(block: Block, above: float | Tensor) -> Block:
@@ -89,7 +96,7 @@ def rows_above(block: Block, above: float | Tensor) -> Block:
     The others add nothing to a sum over larger logits: once a miner has little to keep, most of the work can be left
     out. A GPU would have to wait for their number, and takes all rows.
     """
-    if block.logits.device.type != "cpu":
+    if not reading_is_free(block.logits.device):
         return block
     excess = block.logits - above if isinstance(above, Tensor) else block.logits
     none_above = excess.amax(1) <= (0 if isinstance(above, Tensor) else above)  # not so where one is NaN

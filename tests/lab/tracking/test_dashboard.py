@@ -33,7 +33,8 @@ def test_panels_show_what_runs_log_grouped_by_adapter(tmp_path, write_run):
 
 
 def test_the_curves_are_those_of_the_report(tmp_path, write_run):
-    measured = {"val/recall@1": 0.5, "holdout/recall@1": 0.6, "drift/mean": 0.1, "bank/staleness": 0.2, "bank/size": 9}
+    measured = {"val/recall@1": 0.5, "holdout/recall@1": 0.6, "drift/mean": 0.1, "bank/staleness": 0.2}
+    measured |= {"bank/age": 3.0, "bank/size": 9}
     write_run(tmp_path, "xbn", metrics=measured)
     (section,) = read_comparison([tmp_path]).sections
     panels = panels_of(spec_of(make_workspace("t", section.runs, entity="e", project="p")))

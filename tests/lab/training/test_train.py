@@ -3,6 +3,8 @@ import dataclasses
 import pytest
 import torch
 
+from adaptive_memory_bank import AdaptiveMemoryBank
+from adaptive_memory_bank.lab.runs.metrics import BY_NAME
 from adaptive_memory_bank.lab.runs.results import read_results
 from adaptive_memory_bank.lab.training import train
 
@@ -29,6 +31,10 @@ def test_a_run_leaves_the_process_as_it_was(retrieval_config):
 
 
 @pytest.mark.parametrize("adapter", ["none", "identity"])
-def test_the_size_of_the_memory_is_recorded(adapter, retrieval_config):
+def test_the_size_of_the_memory_and_what_it_does_are_recorded(adapter, retrieval_config):
     result = train.run(retrieval_config(adapter=adapter, epochs=1, memory=32))
     assert result.memory_size == result.metrics["bank/size"] == (0 if adapter == "none" else 32)
+    told = {f"bank/{name}" for name in AdaptiveMemoryBank(2, 2).stats()}
+    assert told & set(result.metrics) == (set() if adapter == "none" else told)
+    assert told <= set(BY_NAME)  # so that report and dashboard show them
+    assert adapter == "none" or result.metrics["bank/fill"] == 1

@@ -18,6 +18,7 @@ from adaptive_memory_bank.losses.compare import Compared, Plan, loss_against_ban
 from adaptive_memory_bank.losses.lent_rows import LentRows
 from adaptive_memory_bank.losses.steps import StepCounter
 from adaptive_memory_bank.losses.walk import Workspace
+from adaptive_memory_bank.masks import reading_is_free
 
 Indices = tuple[Tensor, ...]  # a1, p, a2, n or a, p, n
 
@@ -154,7 +155,7 @@ class CrossBatchMemory(AdaptiveQueue):
         """Pairs or triplets of batch and memory, without those of a row and itself, plus the given ones."""
         pairs: Indices = super().create_indices_tuple(embeddings, labels, E_mem, L_mem, None, False)
         if do_remove_self_comparisons:
-            other = pairs[1] != self.curr_batch_idx[pairs[0]]
+            other = pairs[1] != self.bank.rows_in(self.curr_batch_idx)[pairs[0]]
             kept = len(pairs) if len(pairs) == 3 else 2  # of four, the last two are negative pairs
             pairs = (*(index[other] for index in pairs[:kept]), *pairs[kept:])
         if input_indices_tuple is None:
@@ -193,13 +194,15 @@ class CrossBatchMemory(AdaptiveQueue):
         self, embeddings: Tensor, labels: Tensor, mask: Tensor | None, indices_tuple: Indices | None
     ) -> Any:
         anchors, anchor_labels = (embeddings, labels) if mask is None else _select(~mask, embeddings, labels)
-        if not len(self.bank) or not len(anchors):
+        if not self.bank.slots_in_use or not len(anchors):
             return embeddings.sum() * 0  # nothing to compare: several losses fail on empty tensors
         plan = self._plan() if indices_tuple is None else None
         if isinstance(plan, Plan):
             slots = self.curr_batch_idx if mask is None else torch.full_like(anchor_labels, -1, dtype=torch.int64)
             return self._fused_loss(anchors, anchor_labels, slots, plan)
         rows, row_labels = self._lent.read(self.bank).to(embeddings.dtype), self._row_labels.to(labels.dtype)
+        if not len(rows):
+            return embeddings.sum() * 0
         pairs = self.create_indices_tuple(anchors, anchor_labels, rows, row_labels, indices_tuple, mask is None)
         return self.loss(anchors, anchor_labels, pairs, rows, row_labels)
 
@@ -240,9 +243,9 @@ class CrossBatchMemory(AdaptiveQueue):
 
 def _tell(miner: nn.Module, pairs: Compared) -> None:
     """Leave the numbers of pairs where users look for them, as integers if no device has to be waited for."""
-    on_cpu = pairs.positive.device.type == "cpu"
+    free = reading_is_free(pairs.positive.device)
     for name, count in (("num_pos_pairs", pairs.positive), ("num_neg_pairs", pairs.negative)):
-        setattr(miner, name, int(count) if on_cpu else count)
+        setattr(miner, name, int(count) if free else count)
 
 
 def _select(mask: Tensor, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -52,9 +52,7 @@ class AdaptiveQueue(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not ty
         Returns:
             The memory itself.
         """
-        old, self.bank = self.bank, self._new_bank(adapter)
-        self.bank.restore(old.embeddings, old.labels, cursor=old.cursor)
-        self.bank.rejected_rows = old.rejected_rows
+        self.bank.change_adapter(adapter)
         return self
 
     def to_pml(self) -> PMLCrossBatchMemory:
@@ -69,7 +67,7 @@ class AdaptiveQueue(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not ty
     @property
     def embedding_memory(self) -> Tensor:
         """Realigned rows, (memory_size, embedding_size), zeros where none is yet: a fresh tensor."""
-        rows = self.bank.embeddings
+        rows, _ = self.bank.by_slot()
         return torch.cat([rows, rows.new_zeros(self.bank.size - len(rows), self.bank.dim)])
 
     @embedding_memory.setter
@@ -79,7 +77,7 @@ class AdaptiveQueue(PMLCrossBatchMemory):  # type: ignore[misc]  # PML is not ty
     @property
     def label_memory(self) -> Tensor:
         """Labels, (memory_size,), zeros where none is yet: a fresh tensor."""
-        labels = self._row_labels
+        _, labels = self.bank.by_slot()
         return torch.cat([labels, labels.new_zeros(self.bank.size - len(labels))])
 
     @label_memory.setter

@@ -15,7 +15,7 @@ Unit = Literal["percent", "ms", "s", "count", "plain"]
 """How values are read; those in percent are shares in [0, 1] in files."""
 View = Literal["table", "progress", "evidence"]
 """The table of a comparison, the progress line of a run, the pages below `benchmarks/results`."""
-QUALITY, DRIFT, STALE, COST = "Quality over epochs", "Drift", "Staleness", "Cost"
+QUALITY, DRIFT, STALE, BANK, COST = "Quality over epochs", "Drift", "Staleness", "What the memory does", "Cost"
 _DECIMALS: dict[Unit, int] = {"percent": 1, "ms": 1, "s": 0, "count": 0, "plain": 3}
 
 
@@ -140,6 +140,16 @@ METRICS = (
            shown=("table", "progress", "evidence"), curve=STALE, beside="bank/staleness_unadapted"),
     Metric("bank/staleness_unadapted", "not realigned", "the same, had the stored embeddings not been realigned",
            "plain", "lower", shown=("evidence",)),
+    Metric("bank/gain_mean", "gain, means", "share of a batch's news about the means that the adapter believes",
+           "plain", None, curve=BANK, beside="bank/gain_std"),
+    Metric("bank/gain_std", "spreads", "the same of the standard deviations", "plain", None),
+    Metric("bank/shift", "shift", "how far one step moves the mean of the stored embeddings, in units of their spread",
+           "plain", None, curve=BANK),
+    Metric("bank/stretch", "stretch", "by how much one step changes their spread: logarithm of the ratio",
+           "plain", None, curve=BANK),
+    Metric("bank/age", "age of rows", "mean, in steps", "plain", None, curve=BANK),
+    Metric("bank/fill", "filled share of the memory", "at the end of the epoch", "percent", None, curve=BANK),
+    Metric("bank/rejected_rows", "rejected rows", "had NaN or infinity, since the start", "count", "lower", curve=BANK),
     Metric("time/step_ms", "ms per step", f"milliseconds per step, and relative to no memory; {_ALONGSIDE}",
            "ms", None, shown=("table",), curve=COST, read=_step_ms),
     Metric("train_seconds", "training s",

@@ -1,5 +1,6 @@
 """What all tasks share as LightningModules: one optimisation step, a guard against NaN, the loader."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Transform
 from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.training.scores import embed_part
+from adaptive_memory_bank.masks import reading_is_free
 
 # With fewer channels, oneDNN's gradient of a strided 1x1 convolution crashes or hangs in channels-last memory on AVX2.
 FEWEST_CHANNELS = 8
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss became NaN or infinite; the weights are those of the step before."""
+    """The loss became NaN or infinite; no checkpoint holds what followed."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class TrainingModule(pl.LightningModule):
         self.sources = None
         if follow and bank is not None:
             self.sources = StoredSources(bank.size, bank.dim, gather_distributed=bank.gather_distributed)
-        self.last: dict[str, float] = {}
+        self.last: dict[str, float | Tensor] = {}  # what the last step measured
+        self._bad_step: Tensor | None = None  # the first one whose loss was not finite, or -1; on the loss's device
 
     @property
     def bank(self) -> AdaptiveMemoryBank | None:
@@ -92,22 +95,29 @@ class TrainingModule(pl.LightningModule):
         images, labels, indices = batch
         number = self.plan.number(self.current_epoch, batch_idx)
         loss = self.batch_loss(self.shaped(images), labels, indices, number)
-        value = loss.item()
-        self.check_finite(value, batch_idx, indices)
+        self.last["train/loss"] = measured(loss)
+        self._note_loss(loss, batch_idx, indices)
         optimizer = cast("Any", self.active_optimizer())
         optimizer.zero_grad()
         self.manual_backward(loss)
         optimizer.step()
-        self.last["train/loss"] = value
 
-    def check_finite(self, loss: float, batch_idx: int, indices: Tensor) -> None:
-        """Stop before the optimiser sees a NaN, and say where it came from."""
-        if loss - loss != 0:  # NaN and the infinities
+    def _note_loss(self, loss: Tensor, batch_idx: int, indices: Tensor) -> None:
+        """Stop before the optimiser sees a NaN, and say where it came from; a GPU is asked later, by `check_losses`."""
+        value, step = self.last["train/loss"], self.trainer.global_step
+        if isinstance(value, Tensor):
+            unknown = value.new_full((), -1, dtype=torch.int64) if self._bad_step is None else self._bad_step
+            self._bad_step = torch.where((unknown < 0) & ~value.isfinite(), step, unknown)
+        elif not math.isfinite(value):
             images = ", ".join(map(str, indices[:8].tolist())) + (", ..." if len(indices) > 8 else "")
-            raise NonFiniteLossError(
-                f"The loss is {loss} at step {self.trainer.global_step} "
-                f"(epoch {self.current_epoch}, batch {batch_idx}, training images {images})."
-            )
+            where = f"epoch {self.current_epoch}, batch {batch_idx}, training images {images}"
+            raise NonFiniteLossError(f"The loss is {value} at step {step} ({where}).")
+
+    def check_losses(self) -> None:
+        """Stop if any loss so far was not finite. Waits for the device, so only logs and checkpoints ask."""
+        step = -1 if self._bad_step is None else int(self._bad_step)
+        if step >= 0:
+            raise NonFiniteLossError(f"The loss was not finite at step {step} (noticed in epoch {self.current_epoch}).")
 
     def active_optimizer(self) -> Any:
         """The optimiser of this epoch."""
@@ -139,7 +149,8 @@ class TrainingModule(pl.LightningModule):
         return loader
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note what images the encoder takes, so that it can be rebuilt without its dataset."""
+        """Note what images the encoder takes, so that it can be rebuilt without its dataset. Never after a NaN."""
+        self.check_losses()
         source, colours = self.data.source, self.data.normalization
         images = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
         checkpoint["images"] = {**images, "mean": list(colours.mean), "std": list(colours.std)}
@@ -176,6 +187,11 @@ class TrainingModule(pl.LightningModule):
     def shaped(self, images: Tensor) -> Tensor:
         """Images (B, C, H, W) in the module's memory format; views (B, 2, C, H, W) as they are."""
         return images.contiguous(memory_format=self.memory_format) if images.ndim == 4 else images
+
+
+def measured(value: Tensor) -> float | Tensor:
+    """A number where reading it is free; elsewhere a tensor, which is read once per `log_every` steps."""
+    return value.item() if reading_is_free(value.device) else value.detach()
 
 
 def best_memory_format(module: nn.Module) -> torch.memory_format:

@@ -67,6 +67,35 @@ def test_a_nan_stops_before_the_weights_see_it(retrieval_config, monkeypatch, tm
     assert all(value.isfinite().all() for value in good["state_dict"].values() if torch.is_tensor(value))
 
 
+def test_where_reading_means_waiting_a_nan_is_noticed_before_the_next_log_or_checkpoint(
+    retrieval_config, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("adaptive_memory_bank.lab.training.step.reading_is_free", lambda device: False)
+    clean = retrieval.RetrievalModule.batch_loss
+
+    def poisoned(self, *batch):
+        loss = clean(self, *batch)
+        return loss * torch.nan if self.trainer.global_step == 6 else loss
+
+    monkeypatch.setattr(retrieval.RetrievalModule, "batch_loss", poisoned)
+    with pytest.raises(NonFiniteLossError, match=r"not finite at step 6 .*Last good checkpoint: .*last"):
+        train.run(retrieval_config(run_name="run", log_every=1000))
+    good = read_checkpoint(tmp_path / "runs" / "run" / "checkpoints" / LAST)
+    assert good["global_step"] == 4
+    assert all(value.isfinite().all() for value in good["state_dict"].values() if torch.is_tensor(value))
+
+
+def test_losses_read_once_in_a_while_are_logged_like_losses_read_at_every_step(
+    retrieval_config, metric_lines, monkeypatch, tmp_path
+):
+    train.run(retrieval_config(run_name="read", log_every=3))
+    monkeypatch.setattr("adaptive_memory_bank.lab.training.step.reading_is_free", lambda device: False)
+    train.run(retrieval_config(run_name="unread", log_every=3))
+    lines = [metric_lines(tmp_path / "runs" / name) for name in ("read", "unread")]
+    for ours, theirs in zip(*lines, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-6)
+
+
 def test_any_other_error_is_in_the_result_and_comes_through(retrieval_config, monkeypatch, tmp_path):
     def broken(*arguments):
         raise RuntimeError("broken")

@@ -22,7 +22,7 @@ class Module(TrainingModule):
     bank = None
 
     def __init__(self):
-        self.__dict__["last"] = {}
+        self.__dict__.update(last={}, _bad_step=None)
 
     def learning_rate(self, epoch):
         return 0.1 / (epoch + 1)

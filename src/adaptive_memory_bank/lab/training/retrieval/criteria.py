@@ -10,6 +10,7 @@ from adaptive_memory_bank.adapters import make_adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.integrations.pml import CrossBatchMemory
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.step import measured
 from adaptive_memory_bank.losses import MemorySupConLoss, Pairs
 
 
@@ -84,6 +85,14 @@ def memory_criterion(
         gather_distributed=distributed,
     )
     return MemoryCriterion(memory, batch_criterion(config, classes), config.batch_weight), memory.bank
+
+
+def pairs_kept(criterion: nn.Module) -> float | Tensor | None:
+    """Pairs that the last loss was made of; None where nobody counted."""
+    if isinstance(criterion, MemorySupConLoss):
+        return measured(criterion.last_pair_counts.sum().float())
+    pairs: Pairs | None = cast("Any", criterion).last_pairs
+    return None if pairs is None else float(sum(pairs))
 
 
 def check_loss(config: RetrievalConfig) -> None:

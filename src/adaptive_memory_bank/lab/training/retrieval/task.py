@@ -18,7 +18,12 @@ from adaptive_memory_bank.lab.runs.config import check_memory
 from adaptive_memory_bank.lab.training.reembedding import refresh
 from adaptive_memory_bank.lab.training.retrieval.backbone_checks import check_backbone
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
-from adaptive_memory_bank.lab.training.retrieval.criteria import batch_criterion, check_loss, memory_criterion
+from adaptive_memory_bank.lab.training.retrieval.criteria import (
+    batch_criterion,
+    check_loss,
+    memory_criterion,
+    pairs_kept,
+)
 from adaptive_memory_bank.lab.training.scores import evaluating, retrieval_scores, summary
 from adaptive_memory_bank.lab.training.step import TrainingData, TrainingModule
 from adaptive_memory_bank.lab.training.train import Training
@@ -94,16 +99,16 @@ class RetrievalModule(TrainingModule):
         if self.warming_up and self.warmup_criterion is not None:
             with torch.no_grad():
                 features = self.encoder.backbone(images)
-            loss = self.warmup_criterion(self.encoder.embed(features), labels)
-            pairs = self.warmup_criterion.last_pairs
+            criterion: nn.Module = self.warmup_criterion
+            loss = criterion(self.encoder.embed(features), labels)
         else:
-            rows = self.encoder(images)
-            loss = self.criterion(rows, labels)
-            pairs = cast("Any", self.criterion).last_pairs
+            rows, criterion = self.encoder(images), self.criterion
+            loss = criterion(rows, labels)
             if self.bank is not None:
                 self.remember(rows, number)
+        pairs = pairs_kept(criterion)
         if pairs is not None:
-            self.last["train/pairs"] = float(pairs.positive + pairs.negative)
+            self.last["train/pairs"] = pairs
         return cast("Tensor", loss)
 
     def on_train_epoch_start(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from adaptive_memory_bank.lab.runs.metrics import shown_in
@@ -63,10 +64,10 @@ class Progress(Callback):
             self._bar = None
 
 
-def _readable(last: dict[str, float], trainer: pl.Trainer) -> dict[str, str]:
-    """`loss 1.234, pairs 512, recall@1 0.71`: the last step and the latest scores."""
+def _readable(last: dict[str, float | Tensor], trainer: pl.Trainer) -> dict[str, str]:
+    """`loss 1.234, pairs 512, recall@1 0.71`: the last step (the last logged one on a GPU) and the latest scores."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     latest = next((c.latest for c in callbacks if isinstance(c, TrainingLog)), {})
-    found = {**latest, **last}
+    found = {**latest, **{name: value for name, value in last.items() if isinstance(value, float)}}
     shown = [metric for metric in shown_in("progress") if metric.name in found]
     return {m.short_name: f"{found[m.name]:.{0 if m.unit == 'count' else 3}f}" for m in shown}

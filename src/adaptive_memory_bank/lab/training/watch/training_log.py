@@ -29,8 +29,8 @@ class TrainingLog(Callback):
     def __init__(self, every: int) -> None:
         self.every = every
         self.latest: dict[str, float] = {}
-        self.window: dict[str, float] = {}
-        self.epoch: dict[str, float] = {}
+        self.window: dict[str, Any] = {}  # sums: numbers, or tensors on a device that is asked once the window is full
+        self.epoch: dict[str, Any] = {}
         self.steps, self.train_seconds = 0, 0.0
         self._started = 0.0
 
@@ -56,7 +56,7 @@ class TrainingLog(Callback):
         """Log the rest of the window and the epoch's mean loss."""
         assert isinstance(pl_module, TrainingModule)
         metrics = self._pop_window(trainer, pl_module)
-        metrics["train/loss_epoch"] = self.epoch.get("train/loss", 0.0) / max(self.epoch.get("steps", 1), 1)
+        metrics["train/loss_epoch"] = float(self.epoch.get("train/loss", 0.0)) / max(self.epoch.get("steps", 1), 1)
         if metrics["train/loss_epoch"] == 0:
             rank_zero_warn(
                 f"The loss was 0 in every step of epoch {trainer.current_epoch}: no pairs were kept, and nothing was "
@@ -66,12 +66,15 @@ class TrainingLog(Callback):
         log(trainer, metrics)
 
     def _pop_window(self, trainer: Trainer, module: TrainingModule) -> dict[str, float]:
+        module.check_losses()
         steps = int(self.window.pop("steps", 0))
-        metrics = {name: total / steps for name, total in self.window.items()} if steps else {}
+        metrics = {name: float(total) / steps for name, total in self.window.items()} if steps else {}
         self.window = {}
         metrics["train/lr"] = module.learning_rate(trainer.current_epoch)
-        metrics["bank/size"] = float(len(module.bank)) if module.bank is not None else 0.0
-        return metrics
+        bank = module.bank
+        metrics["bank/size"] = 0.0 if bank is None else float(len(bank))
+        told = {} if bank is None else bank.stats()
+        return {**metrics, **{f"bank/{name}": value for name, value in told.items()}}
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -80,8 +83,9 @@ class TrainingLog(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The open windows, the latest values and the clock."""
-        sums = {"window": dict(self.window), "epoch": dict(self.epoch), "latest": dict(self.latest)}
-        return {**sums, "steps": self.steps, "train_seconds": self.train_seconds}
+        open_sums = {"window": self.window, "epoch": self.epoch}
+        sums = {name: {key: float(value) for key, value in part.items()} for name, part in open_sums.items()}
+        return {**sums, "latest": dict(self.latest), "steps": self.steps, "train_seconds": self.train_seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue the open windows."""

@@ -1,0 +1,89 @@
+"""How a bank is saved and loaded, and with which filter it goes on."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adaptive_memory_bank.adapters import Adapter, make_adapter
+from adaptive_memory_bank.ring import LazyRing
+from adaptive_memory_bank.stats import BankStats
+
+
+class StatefulBank(nn.Module):
+    """The state of a bank: rows, a filter, and what both have seen.
+
+    All of it is in ``state_dict()``, but hidden from ``buffers()``: DistributedDataParallel would copy the rows of rank
+    0 over those of all others, at every step.
+    """
+
+    ring: LazyRing
+    adapter: Adapter
+    _rejected: Tensor  # (), on the device of the rows: how many were refused
+    _stats: BankStats
+
+    def release_adapter(self) -> Adapter:
+        """Give up the adapter, for another bank that takes the place of this one."""
+        self.adapter.release()
+        return self.adapter
+
+    def change_adapter(self, adapter: Adapter | str) -> None:
+        """Go on with another adapter: rows, labels and position stay, the filter starts anew."""
+        adapter = make_adapter(adapter)
+        adapter.attach()
+        self.release_adapter()
+        self.adapter = adapter
+        self._reset_adapter()
+
+    def _reset_adapter(self) -> None:
+        self._stats.realignment = None
+        self.adapter.reset(self.ring.dim)
+        self.adapter.to(device=self.ring.device, dtype=self.ring.compute_dtype)
+
+    def named_modules(
+        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the bank alone: its parts stay out of ``buffers()``, and so out of DDP's reach (see the class)."""
+        memo = set() if memo is None else memo
+        if self not in memo or not remove_duplicate:
+            memo.add(self)
+            yield prefix, self
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Non-tensor state, and which adapter the filter's state is of."""
+        adapter = type(self.adapter).__name__
+        return {"rejected_rows": int(self._rejected), "adapter": adapter, "stats": self._stats.state_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restore what `get_extra_state` returned."""
+        self._rejected = torch.tensor(int(state["rejected_rows"]))
+        if "stats" in state:  # not in checkpoints of 0.1
+            self._stats.load_state_dict(state["stats"])
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Refuse a bank of another shape before anything is overwritten, and take that of another adapter."""
+        self.ring.check_loadable(state_dict, f"{prefix}ring.")
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if f"{prefix}ring.stored" in state_dict and not self._has_own_filter(state_dict, prefix):
+            self._start_filter_anew(state_dict, f"{prefix}adapter.")
+
+    def _has_own_filter(self, state_dict: dict[str, Any], prefix: str) -> bool:
+        """Whether a checkpoint is of a bank with the same kind of adapter."""
+        kind = type(self.adapter).__name__
+        saved = {key for key in state_dict if key.startswith(f"{prefix}adapter.")}
+        named = state_dict.get(f"{prefix}_extra_state", {}).get("adapter", kind)  # checkpoints of 0.1 name none
+        return bool(named == kind and saved == set(self.adapter.state_dict(prefix=f"{prefix}adapter.")))
+
+    def _start_filter_anew(self, state_dict: dict[str, Any], prefix: str) -> None:
+        """Put the state of a new filter in the place of that of another adapter."""
+        warnings.warn(
+            f"The checkpoint is of a bank with another adapter than {type(self.adapter).__name__}: rows, labels and "
+            "position were loaded, the filter starts anew.",
+            stacklevel=2,
+        )
+        self._reset_adapter()
+        for key in [key for key in state_dict if key.startswith(prefix)]:
+            del state_dict[key]
+        state_dict.update(self.adapter.state_dict(prefix=prefix))
