@@ -24,7 +24,8 @@ import measure
 from adaptive_memory_bank.lab.compare.comparison import Comparison, Condition, Section
 from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.statistics import Difference, Spread, paired_difference
-from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
+from adaptive_memory_bank.lab.runs.files import read_json_object
+from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.metrics import COST, METRICS
 from adaptive_memory_bank.lab.runs.results import Run
 

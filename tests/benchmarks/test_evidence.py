@@ -11,6 +11,7 @@ import pytest
 import restore
 
 from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
+from adaptive_memory_bank.lab.compare.pool import make_job
 from adaptive_memory_bank.lab.compare.runner import compare
 from adaptive_memory_bank.lab.compare.worker import run_job
 from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
@@ -36,7 +37,7 @@ def train(config, *, leave_out):
     planned = plan_runs(config)
     write_plan(config, planned, command="amb compare --config x.yaml")
     for run in planned[: len(planned) - leave_out]:
-        answer = run_job({"task": config.task, "config": vars(run.config), "folder": str(run.folder)})
+        answer = run_job(make_job(run))
         assert answer["status"] == "complete", answer
     return planned
 

@@ -9,6 +9,7 @@ import yaml
 import replicas
 from adaptive_memory_bank.lab.commands.main import main
 from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
+from adaptive_memory_bank.lab.compare.pool import make_job
 from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.table import tables
 from adaptive_memory_bank.lab.compare.worker import run_job
@@ -114,7 +115,7 @@ def test_it_runs_to_the_table(path, datasets, parse, tmp_path, monkeypatch):
     write_plan(config, planned, command="")
     trained = planned if path.stem in WHOLE else one_in_every_line(planned)
     for run in trained:
-        answer = run_job({"task": config.task, "config": vars(run.config), "folder": str(run.folder)})
+        answer = run_job(make_job(run))
         assert answer == {"status": "complete", "error": None}, run
     comparison = read_comparison([tmp_path / "runs"])
     assert [run.is_complete for run in comparison.runs] == [True] * len(trained)

@@ -1,21 +1,19 @@
 """A set of images small enough to train on in a second, and a way to run (and kill) real processes."""
 
-import json
 import multiprocessing
 import runpy
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import torch
 
-from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
 from adaptive_memory_bank.lab.runs.config import RunConfig, make_config, save_config
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+from tiny_runs import SHORT, read_metric_lines, write_tiny
 from written_runs import write_run, write_worst_queries  # noqa: F401  fixtures
 
 DRIVER = str(Path(__file__).with_name("training") / "driver.py")
@@ -33,30 +31,7 @@ def one_thread(monkeypatch):
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> str:
     """24 + 12 characters x 8 images of 16 x 16."""
-    data = glyphs(train_classes=24, test_classes=12, images_per_class=8).resized(16)
-    path = tmp_path_factory.mktemp("data") / "tiny.npz"
-    np.savez(
-        path,
-        train_images=data.train.images,
-        train_labels=data.train.labels.numpy(),
-        test_images=data.query.images,
-        test_labels=data.query.labels.numpy(),
-    )
-    return f"npz:{path}"
-
-
-SHORT: dict[str, Any] = {
-    "batch_size": 16,
-    "epochs": 2,
-    "embedding_dim": 16,
-    "log_every": 3,
-    "checkpoint_every": 4,
-    "drift_every": 3,
-    "probe_size": 8,
-    "threads": 1,
-    "wandb": "disabled",
-    "quiet": True,
-}
+    return write_tiny(tmp_path_factory.mktemp("data") / "tiny.npz")
 
 
 @pytest.fixture
@@ -82,19 +57,30 @@ class Ended(NamedTuple):
 
 @pytest.fixture
 def amb(tmp_path) -> Callable[..., Ended]:
-    """Run a configuration in a real process that sends itself a signal before a step."""
+    """Run a configuration in a real process that sends itself (or W&B's service) a signal before a step."""
     # A fork server has imported everything once and has no threads: children start at once and share nothing.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["adaptive_memory_bank.lab.training.retrieval.task", "adaptive_memory_bank.lab.training.moco.task"]
     )
 
-    def run(config: RunConfig, *, signal_at: int, number: signal.Signals = signal.SIGKILL) -> Ended:
+    def run(
+        config: RunConfig,
+        *,
+        signal_at: int = -1,
+        number: signal.Signals = signal.SIGKILL,
+        victim: str = "self",
+        environment: Mapping[str, str] | None = None,
+        patience: float = 60.0,
+    ) -> Ended:
         save_config(config, tmp_path / "asked.yaml")
         given = {
             "words": [config.task, "--config", str(tmp_path / "asked.yaml")],
             "number": number,
             "step": signal_at,
+            "victim": victim,
+            "environment": dict(environment or {}),
+            "patience": patience,
             "output": str(tmp_path / "output.txt"),
         }
         process = context.Process(target=runpy.run_path, args=(DRIVER, given, "__main__"))
@@ -109,9 +95,4 @@ def amb(tmp_path) -> Callable[..., Ended]:
 @pytest.fixture(scope="session")
 def metric_lines() -> Callable[[Path], list[dict[str, Any]]]:
     """Read the lines of a run's metrics.jsonl, without the clock's."""
-
-    def read(run: Path) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        return [{k: v for k, v in line.items() if not k.startswith("time/")} for line in lines]
-
-    return read
+    return read_metric_lines

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -14,7 +15,34 @@ def test_the_default_is_four_adapters_on_glyphs_with_three_seeds():
     assert [run.config.seed for run in runs] == 4 * [0] + 4 * [1] + 4 * [2]
     assert {run.config.data for run in runs} == {"glyphs"}
     assert {run.config.epochs for run in runs} == {TASKS["retrieval"].quick["epochs"]}
-    assert {run.config.group for run in runs} == {"compare-runs"}
+
+
+def groups(out, **options):
+    return {run.config.group for run in plan_runs(CompareConfig(out=str(out), **options))}
+
+
+def test_a_group_on_wandb_is_data_task_and_the_plan_wherever_the_folder_is(tmp_path):
+    (group,) = groups(tmp_path / "runs")
+    assert re.fullmatch(r"glyphs-retrieval-[0-9a-f]{6}", group)
+    assert groups(tmp_path / "moved") == {group}
+    assert groups(tmp_path / "runs", options={"group": "mine"}) == {"mine"}
+    others = [groups(tmp_path / "runs", **other) for other in ({"seeds": [0]}, {"options": {"lr": 0.5}})]
+    assert group not in others[0] | others[1]
+    assert others[0] != others[1]
+    (archive,) = groups(tmp_path / "runs", data="npz:/data/birds.npz", task="moco")
+    assert archive.startswith("birds-moco-")
+
+
+def test_a_comparison_that_is_extended_or_moved_keeps_its_group_and_another_in_the_same_folder_does_not(tmp_path):
+    config = CompareConfig(out=str(tmp_path / "a"), seeds=[0])
+    write_plan(config, plan_runs(config), command="")
+    (group,) = groups(tmp_path / "a", seeds=[0])
+    assert groups(tmp_path / "a", seeds=[0, 1]) == {group} != groups(tmp_path / "b", seeds=[0, 1])
+    (tmp_path / "a").rename(tmp_path / "c")
+    assert groups(tmp_path / "c", seeds=[0, 1]) == {group}
+    assert group not in groups(tmp_path / "c", seeds=[0], options={"lr": 0.5})
+    (tmp_path / "c" / "compare.json").write_text("{")  # damaged: about to be written anew
+    assert groups(tmp_path / "c", seeds=[0]) == {group}
 
 
 def test_moco_is_on_digits_unless_told_otherwise():

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -223,3 +224,38 @@ def epochs_in(folder):
 def test_a_comparison_can_be_read_again(finished):
     config, comparison, _ = finished
     assert [run.name for run in read_comparison([config.out]).runs] == [run.name for run in comparison.runs]
+
+
+def test_moved_or_copied_it_goes_on_whatever_became_of_its_files(tiny, tmp_path):
+    """Without checkpoints, with only the best, with half a result: what is complete stays, the rest starts anew."""
+    adapters = ["none", "identity", "xbn", "ema"]
+    config = CompareConfig(adapters=adapters, seeds=[0], out=str(tmp_path / "cmp"), options={**tiny, "project": "mine"})
+    before = compare(config, file=io.StringIO())
+    groups = {run.config()["group"] for run in before.runs}
+    (tmp_path / "cmp").rename(tmp_path / "moved")
+    moved = CompareConfig(adapters=adapters, seeds=[0], out=str(tmp_path / "moved"), options=tiny)
+    _, identity, xbn, ema = (run.folder for run in plan_runs(moved))
+    for folder in (identity, xbn):
+        change_status(folder, "failed")
+    shutil.rmtree(identity / "checkpoints")
+    for name in ("last.ckpt", "previous.ckpt"):
+        (xbn / "checkpoints" / name).unlink(missing_ok=True)
+    (ema / "result.json").write_bytes((ema / "result.json").read_bytes()[:50])
+    printed = io.StringIO()
+    with pytest.warns(UserWarning, match=r"result\.json is damaged: .* Using .*results\.json instead"):
+        after = compare(moved, file=printed)
+    assert "2 of 4 runs are complete already." in printed.getvalue()
+    assert f"No checkpoint to resume from, starting anew: {identity.name}, {xbn.name}." in printed.getvalue()
+    assert all(run.is_complete for run in after.runs)
+    assert [run.best for run in after.runs] == [run.best for run in before.runs]
+    assert {run.config()["group"] for run in after.runs} == groups
+    assert {run.config()["project"] for run in after.runs} == {"mine"}
+
+
+def change_status(folder, status):
+    for file in (folder / "result.json", folder.parent / "results.json"):
+        content = json.loads(file.read_text())
+        for entry in content if isinstance(content, list) else [content]:
+            if entry["run"] == folder.name:
+                entry["status"] = status
+        file.write_text(json.dumps(content))

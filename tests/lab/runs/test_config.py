@@ -1,8 +1,7 @@
-import dataclasses
-
 import pytest
 
-from adaptive_memory_bank.lab.runs.config import load_config, make_config, resumed_config, save_config
+from adaptive_memory_bank.lab.runs.config import make_config, save_config
+from adaptive_memory_bank.lab.runs.resuming import load_config
 from adaptive_memory_bank.lab.training import train
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval import criteria
@@ -82,6 +81,9 @@ def test_an_unknown_preset_names_the_others():
         ({"epochs": 0}, "`epochs` must be a positive integer, got 0"),
         ({"num_workers": -1}, "`num_workers` must be zero or a positive integer, got -1"),
         ({"images_per_class": 1}, "`images_per_class` must be at least 2"),
+        ({"lr": 1e38}, r"`lr` must be positive and at most 1000, got 1e\+38"),
+        ({"lr": float("nan")}, "`lr` must be positive and at most 1000, got nan"),
+        ({"warmup_lr": float("inf"), "warmup_epochs": 1}, "`warmup_lr` must be positive and at most 1000, got inf"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
@@ -92,6 +94,7 @@ def test_wrong_options_are_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"lr": 1e38}, r"`lr` must be positive and at most 1000, got 1e\+38"),
         ({"memory": 32}, r"`memory` must hold at least a batch \(64 rows\), got 32 rows"),
         ({"split_batch_norm": 7}, r"`batch_size` must be divisible by `split_batch_norm` \(7\), got 64"),
         ({"blur": 0.5}, "`blur` needs `--views lightly`, got 0.5 with batched views"),
@@ -131,13 +134,6 @@ def test_losses_take_their_own_options_only():
 @pytest.mark.parametrize(("memory", "rows"), [(0.5, 50), (1.0, 100), (2, 2), (4096, 4096), (0.001, 1)])
 def test_memory_is_a_share_or_rows(memory, rows):
     assert memory_rows(memory, 100) == rows
-
-
-def test_resuming_takes_the_machine_from_the_call_and_the_rest_from_the_run():
-    saved = make_config(RetrievalConfig, "paper", lr=0.5, num_workers=4)
-    call = make_config(RetrievalConfig, resume="x", num_workers=1, quiet=True)
-    config = resumed_config(call, saved)
-    assert config == dataclasses.replace(saved, resume="x", num_workers=1, quiet=True, precision=saved.precision)
 
 
 def test_a_config_of_another_task_is_refused(tmp_path):

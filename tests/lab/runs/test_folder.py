@@ -1,7 +1,7 @@
 import pytest
 
 from adaptive_memory_bank.lab.runs.config import make_config
-from adaptive_memory_bank.lab.runs.folder import RunFolder, default_name, read_json_object, write_json
+from adaptive_memory_bank.lab.runs.folder import RunFolder, default_name
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 
 
@@ -27,17 +27,3 @@ def test_only_a_folder_with_a_configuration_is_a_run(tmp_path):
     assert RunFolder.open(created.path).config_file == created.config_file
     with pytest.raises(ValueError, match=r"is not a run: it has no config\.yaml"):
         RunFolder.open(tmp_path)
-
-
-def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
-    path = tmp_path / "below" / "x.json"
-    write_json(path, {"a": 1})
-    with pytest.raises(TypeError):
-        write_json(path, {"a": object()})
-    assert read_json_object(path) == {"a": 1}
-    assert [file.name for file in path.parent.iterdir()] == ["x.json"]
-
-
-def test_no_object_reads_as_an_empty_one(tmp_path):
-    (tmp_path / "list.json").write_text("[1]")
-    assert read_json_object(tmp_path / "list.json") == read_json_object(tmp_path / "none.json") == {}

@@ -48,16 +48,27 @@ def test_a_runs_own_file_wins_over_the_list_and_the_list_keeps_lost_folders(tmp_
     assert results["gone"].adapter == "ema"
 
 
-def test_broken_json_is_named(tmp_path):
+def test_a_damaged_list_is_made_again_from_what_the_runs_hold(tmp_path, write_run):
+    folder = write_run(tmp_path, "xbn")
     (tmp_path / "results.json").write_text("[{")
-    with pytest.raises(ValueError, match=r"results\.json` is not valid JSON"):
-        read_results(tmp_path)
+    with pytest.warns(
+        UserWarning, match=r"results\.json is damaged: it is not valid JSON .* Using the result\.json of"
+    ):
+        assert list(read_results(tmp_path)) == [folder.name]
+    with pytest.warns(UserWarning, match=r"results\.json is damaged"):
+        write_result(RunFolder(tmp_path / "run"), RunResult(run="run"))
+    assert sorted(read_results(tmp_path)) == ["run", folder.name]
 
 
-def test_a_broken_list_does_not_stop_a_run_from_writing(tmp_path):
-    (tmp_path / "results.json").write_text("[{")
-    write_result(RunFolder(tmp_path / "run"), RunResult(run="run"))
-    assert list(read_results(tmp_path)) == ["run"]
+def test_a_damaged_result_is_taken_from_the_list(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    write_result(folder, RunResult(run="run", status="complete", wandb_id="abc"))
+    folder.result_file.write_bytes(folder.result_file.read_bytes()[:40])
+    with pytest.warns(UserWarning, match=r"result\.json is damaged: .* Using .*results\.json instead"):
+        assert (read_result(folder).status, read_result(folder).wandb_id) == ("complete", "abc")
+    folder.list_file.unlink()
+    with pytest.warns(UserWarning, match=r"result\.json is damaged"):
+        assert read_result(folder) is None
 
 
 def test_values_that_are_no_numbers_are_left_out(tmp_path):

@@ -98,7 +98,7 @@ def test_a_server_out_of_reach_means_offline_with_a_warning(monkeypatch, tmp_pat
     with pytest.warns(UserWarning, match="W&B cannot be reached, the run is kept offline"):
         logger = start_wandb("online", folder=tmp_path, run_id="abc", resume=False, quiet=True, project="p")
     logger.log_metrics({"x": 1.0}, step=1)
-    tracking.finish_wandb(logger, {"best/x": 1.0}, failed=False)
+    logger.end({"best/x": 1.0}, failed=False)
     assert len(list((tmp_path / "wandb").glob("offline-run-*-abc"))) == 1
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from adaptive_memory_bank.lab.commands.main import main
 from adaptive_memory_bank.lab.runs.config import save_config
+from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.training.trained_encoder import evaluate_run
 
 SCRIPT = str(Path(__file__).with_name("distributed_run.py"))
@@ -20,9 +22,10 @@ LAUNCHERS = {
 }
 
 
-def run_on_two(config, tmp_path, launcher, *, code=0, **environment):
+def run_on_two(config, tmp_path, launcher, *, code=0, words=(), **environment):
     save_config(config, tmp_path / "asked.yaml")
-    command = [*LAUNCHERS[launcher], SCRIPT, str(tmp_path), config.task, "--config", str(tmp_path / "asked.yaml")]
+    words = words or (config.task, "--config", str(tmp_path / "asked.yaml"))
+    command = [*LAUNCHERS[launcher], SCRIPT, str(tmp_path), *words]
     variables = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"} | environment
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=200, check=False, env={**variables, "OMP_NUM_THREADS": "1"}
@@ -84,13 +87,21 @@ def test_a_fresh_memory_is_shared_out_and_equal_on_both_processes(retrieval_conf
     assert result["metrics"]["bank/staleness_unadapted"] < 1e-4
 
 
+def test_a_run_of_two_processes_is_not_resumed_on_another_number(retrieval_config, capsys):
+    folder = RunFolder.create(retrieval_config(run_name="run", devices=2)).path
+    for words, said in (("--devices 1", "`devices` is 2"), ("--num_nodes 2", "`num_nodes` is 1")):
+        assert main(["retrieval", "--resume", str(folder), *words.split()]) == 2
+        assert f"{said} in the run to resume, got {words[-1]}. Leave it out, or start a new" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_signal_to_one_process_stops_both_and_they_resume_to_the_bit(retrieval_config, metric_lines, tmp_path):
     config = retrieval_config(run_name="run", devices=2, accelerator="cpu", batch_size=8)
     run_on_two(config, tmp_path, "lightning", code=130, INTERRUPT_AT="5")
     folder = tmp_path / "runs" / "run"
     assert json.loads((folder / "result.json").read_text())["status"] == "interrupted"
-    resumed, _ = run_on_two(dataclasses.replace(config, resume=str(folder)), tmp_path, "lightning")
+    # As README says, without a word about processes: the run knows.
+    resumed, _ = run_on_two(config, tmp_path, "lightning", words=("retrieval", "--resume", str(folder)))
     whole, _ = run_on_two(dataclasses.replace(config, run_name="whole"), tmp_path, "lightning")
     assert metric_lines(folder) == metric_lines(folder.with_name("whole"))
     assert all(torch.equal(one["rows"], other["rows"]) for one, other in zip(resumed, whole, strict=True))

@@ -1,6 +1,7 @@
 """A run that was killed and resumed ends as the run that was never stopped: to the bit."""
 
 import dataclasses
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from adaptive_memory_bank.lab.runs.checkpoints import LAST, PREVIOUS, read_checkpoint
+from adaptive_memory_bank.lab.runs.checkpoints import read_checkpoint
+from adaptive_memory_bank.lab.runs.files import DamagedFileError
+from adaptive_memory_bank.lab.runs.folder import BEST, LAST, PREVIOUS
 from adaptive_memory_bank.lab.training import train
 from exactly import assert_same
+from tiny_runs import final_state
 
 # Steps per epoch: 9 of retrieval, 12 of MoCo. The memory starts, and is re-embedded, in the middle of epochs.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -25,17 +29,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def run(config):
     return train.run(config)
-
-
-def final_state(folder: Path) -> dict[str, Any]:
-    """All that decides the future: weights, bank, filter, optimiser, generators, progress, scores."""
-    state = read_checkpoint(folder / "checkpoints" / LAST)
-    state.pop("journal")  # bytes of a file with times in it
-    for values in state["callbacks"].values():
-        for name in ("latest", "window", "epoch"):
-            values.get(name, {}).pop("time/step_ms", None)
-        values.pop("train_seconds", None)
-    return state
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +79,23 @@ def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path,
     assert halves == [result.wandb_id] * 2
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again(amb, reference, metric_lines, tmp_path):
+@pytest.mark.parametrize("left", ["nothing yet", "only the best", "no folder"])
+def test_a_run_without_a_checkpoint_to_resume_from_starts_anew_and_says_so(
+    left, amb, reference, metric_lines, tmp_path, capsys
+):
     config, never_stopped = reference("retrieval")
     asked = dataclasses.replace(config, run_name="run", checkpoint_every=0)
-    assert amb(asked, signal_at=5).code == -signal.SIGKILL
+    assert amb(asked, signal_at=5 if left == "nothing yet" else 12).code == -signal.SIGKILL
     folder = tmp_path / "runs" / "run"
-    assert not list((folder / "checkpoints").iterdir())
+    if left == "only the best":
+        (folder / "checkpoints" / LAST).unlink()
+        assert [path.name for path in (folder / "checkpoints").iterdir()] == [BEST]
+    elif left == "no folder":
+        shutil.rmtree(folder / "checkpoints")
     run(dataclasses.replace(asked, resume=str(folder)))
+    assert f"{folder} has no last.ckpt to resume from: the run starts anew." in capsys.readouterr().err
     assert metric_lines(folder) == metric_lines(never_stopped)
+    assert_same(final_state(never_stopped), final_state(folder))
 
 
 def test_a_truncated_checkpoint_falls_back_to_the_one_before(amb, reference, metric_lines, tmp_path):
@@ -105,7 +107,7 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(amb, reference, met
     steps = [read_checkpoint(last.with_name(name))["global_step"] for name in (PREVIOUS, LAST)]
     assert steps == [9, 12]
     last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
-    with pytest.warns(UserWarning, match=r"last.ckpt cannot be read .* trying the one before"):
+    with pytest.warns(UserWarning, match=r"last.ckpt cannot be read; trying the one before"):
         run(dataclasses.replace(asked, resume=str(folder)))
     assert_same(final_state(never_stopped), final_state(folder))
     assert metric_lines(folder) == metric_lines(never_stopped)
@@ -124,20 +126,25 @@ def test_resuming_with_other_options_is_refused(reference):
         run(dataclasses.replace(config, resume=str(folder), embedding_dim=8))
 
 
-@pytest.mark.parametrize("name", ["retrieval", "fresh"])
-def test_sources_of_another_number_of_processes_are_not_misread(name, amb, reference, tmp_path):
-    config, _ = reference(name)
+def test_another_number_of_processes_is_refused(amb, reference, tmp_path):
+    config, _ = reference("retrieval")
     asked = dataclasses.replace(config, run_name="run")
     amb(asked, signal_at=15)
     last = tmp_path / "runs" / "run" / "checkpoints" / LAST
     torch.save({**read_checkpoint(last), "processes": 2}, last)
-    again = dataclasses.replace(asked, resume=str(last.parents[1]))
-    if name == "fresh":
-        with pytest.raises(ValueError, match=r"must be resumed on as many processes as before \(2\), got 1"):
-            run(again)
-    else:
-        with pytest.warns(UserWarning, match="the run had 2 process.es. before, and now has 1"):
-            assert run(again).status == "complete"
+    with pytest.raises(ValueError, match=r"must be resumed on as many processes as before \(2\), got 1"):
+        run(dataclasses.replace(asked, resume=str(last.parents[1])))
+
+
+def test_the_checkpoint_of_another_run_is_refused(amb, reference, tmp_path):
+    config, folder = reference("moco")
+    asked = dataclasses.replace(config, run_name="run", embedding_dim=8)
+    amb(asked, signal_at=5)
+    shutil.copy(folder / "checkpoints" / LAST, tmp_path / "runs" / "run" / "checkpoints" / LAST)
+    with pytest.raises(
+        DamagedFileError, match=r"last\.ckpt is damaged: it is of another run \(`head\..* is \(16, .*Del"
+    ):
+        run(dataclasses.replace(asked, resume=str(tmp_path / "runs" / "run")))
 
 
 def test_resuming_what_is_no_run_is_refused(retrieval_config, tmp_path):

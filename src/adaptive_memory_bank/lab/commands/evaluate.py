@@ -1,6 +1,5 @@
 """`amb evaluate`."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,11 +25,12 @@ def add_run_arguments(parser: ArgumentParser) -> None:
 
 def main(options: Any) -> int:
     """Print (and write) the scores."""
+    from adaptive_memory_bank.lab.runs.files import write_json
     from adaptive_memory_bank.lab.training.trained_encoder import evaluate_run
 
     scores = evaluate_run(options.run, options.data, root=options.data_root, checkpoint=options.checkpoint)
     for name, value in scores.items():
         print(f"{name} {value:.4f}")
     if options.out is not None:
-        Path(options.out).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+        write_json(Path(options.out), scores)
     return 0

@@ -25,6 +25,7 @@ COMMANDS = {
     "dashboard": ("dashboard", "Create a W&B workspace for folders of runs."),
     "sync": ("sync", "Upload runs that were tracked offline to W&B."),
 }
+DEBUG = "--debug"
 
 
 def _load(command: str) -> Any:
@@ -34,6 +35,7 @@ def _load(command: str) -> Any:
 def make_parser(words: Sequence[str]) -> ArgumentParser:
     """The parser, with all options of the command that is called and the names of the others."""
     parser = ArgumentParser(prog="amb", description="Memory banks that follow the encoder: train, compare, look.")
+    parser.add_argument(DEBUG, action="store_true", help="Show where in the code an error came from.")
     commands = parser.add_subcommands(dest="command", required=True)
     for name, (_, text) in COMMANDS.items():
         options = ArgumentParser(usage=f"amb {name} [options]", description=text)
@@ -46,15 +48,21 @@ def make_parser(words: Sequence[str]) -> ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 wrong options, 130 interrupted."""
     words = normalized(sys.argv[1:] if arguments is None else arguments)
-    parser = make_parser(words)
-    options = parser.parse_args(words)
+    debug, words = DEBUG in words, [word for word in words if word != DEBUG]
     try:
-        return int(_load(options.command).main(options[options.command]))
+        parser = make_parser(words)
+        options = parser.parse_args(words)
+        chosen = options[options.command]
+        # What was asked for: options that have their defaults may have been, too.
+        chosen.given = sorted(parser.parse_args(words, defaults=False)[options.command].keys())
+        return int(_load(options.command).main(chosen))
     except KeyboardInterrupt:
         return 130
     except (ValueError, ArithmeticError, OSError) as error:  # what users can fix; anything else is a bug, shown in full
+        if debug:
+            raise
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ValueError) else 1
+        return int(getattr(error, "exit_code", 2 if isinstance(error, ValueError) else 1))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from adaptive_memory_bank.lab.training.tasks import TASKS
 def add_arguments(parser: ArgumentParser, words: Sequence[str]) -> None:
     """One option per field of the task's configuration."""
     parser.add_argument("--config", action="config", help="YAML file with options, such as the config.yaml of a run.")
+    preset = find_value("preset", words, default="small")
     try:
-        add_options(parser, TASKS[str(find_command(words))].config, preset=find_value("preset", words, default="small"))
+        add_options(parser, TASKS[str(find_command(words))].config, preset=preset)
     except ValueError as error:
         parser.error(str(error))
 
@@ -25,7 +26,7 @@ def main(options: Any) -> int:
     from adaptive_memory_bank.lab.training.train import run
 
     keep_freed_memory()
-    result = run(to_config(TASKS[options.task].config, options))
+    result = run(to_config(TASKS[options.task].config, options), given=options.given)
     if result.run is None:  # another rank reports
         return 0
     if result.best and result.best_epoch is not None:

@@ -4,10 +4,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-import yaml
-
+from adaptive_memory_bank.lab.runs.files import read_yaml
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
 FLAGS = frozenset(f"--{field.name}" for task in TASKS.values() for field in fields(task.config) if field.type is bool)
@@ -41,8 +39,5 @@ def find_value(name: str, words: Sequence[str], *, default: str) -> str:
     for option in (name, "config"):
         parser.add_argument(f"--{option}", nargs="?")
     given, _ = parser.parse_known_args(words)
-    content: Any = None
-    if given.config is not None and Path(given.config).is_file():
-        content = yaml.safe_load(Path(given.config).read_text(encoding="utf-8"))
-    written = content.get(name, default) if isinstance(content, dict) else default
-    return str(getattr(given, name) or written)
+    written = read_yaml(Path(given.config), remedy="Mend it.") if given.config and Path(given.config).is_file() else {}
+    return str(getattr(given, name) or written.get(name, default))

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from argparse import ArgumentError
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -19,15 +20,14 @@ from adaptive_memory_bank.lab.compare.config import (
     variants_of,
 )
 from adaptive_memory_bank.lab.runs.config import RunConfig
-from adaptive_memory_bank.lab.runs.folder import RunFolder, write_json
+from adaptive_memory_bank.lab.runs.files import DamagedFileError, read_json_object, write_json
+from adaptive_memory_bank.lab.runs.folder import RunFolder, data_name
 from adaptive_memory_bank.lab.runs.options import parse_options
 from adaptive_memory_bank.lab.runs.variants import NONE
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
 # Options that the comparison sets for each run.
 OWN_FIELDS = frozenset({"seed", "out", "run_name", "name", "resume"})
-# Options that do not change the numbers of a run.
-_NAMES = frozenset({"name", "group", "tags", "quiet"})
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class PlannedRun:
         name: Folder below the comparison's own. It ends in a digest of all options, so that a run made with other
             options is never taken for this one.
         config: The options of the task.
+        given: Names of the options that somebody asked for.
         setting: The table it belongs to.
         variant: The row it belongs to.
         batch_size: Batch size of the grid; None where there is no grid, and for a variant that sets its own.
@@ -47,6 +48,7 @@ class PlannedRun:
 
     name: str
     config: RunConfig
+    given: frozenset[str]
     setting: str
     variant: str
     batch_size: int | None
@@ -83,7 +85,20 @@ def plan_runs(config: CompareConfig) -> list[PlannedRun]:
         for variant in variants_of(config):
             run = _plan_run(config, setting, variant, seed=seed, batch=batch, memory=memory)
             planned[run.name] = run  # a run that does not depend on the grid serves all of it
+    plan_hash = _plan_hash(Path(config.out), list(planned))
+    for run in planned.values():
+        run.config.group = run.config.group or f"{_slug(data_name(run.config))}-{config.task}-{plan_hash}"
     return list(planned.values())
+
+
+def _plan_hash(out: Path, names: list[str]) -> str:
+    """What tells comparisons of the same data apart on W&B; one that was moved or extended keeps its own."""
+    before: dict[str, Any] = {}
+    with suppress(DamagedFileError):  # the plan is about to be written anew
+        before = read_json_object(out / RunFolder.PLAN)
+    if "hash" in before and not set(names).isdisjoint(before.get("runs", {})):
+        return str(before["hash"])
+    return _hash(sorted(names))
 
 
 def _plan_run(
@@ -100,11 +115,11 @@ def _plan_run(
         options.pop("memory", None)
         memory = None
     run = _make(config.task, options, where=f"{setting.name}, {variant.name}", seed=seed)
+    given = frozenset(options)
     parts = (setting.name, variant.name, batch and f"b{batch}", memory and f"m{memory:g}", f"s{seed}")
     name = "-".join([*(_slug(str(part)) for part in parts if part), _digest(run)])
     run.out, run.run_name, run.name = config.out, name, variant.name
-    run.group = run.group or f"compare-{_slug(Path(config.out).resolve().name)}"
-    return PlannedRun(name, run, setting.name, variant.name, batch, memory)
+    return PlannedRun(name, run, given, setting.name, variant.name, batch, memory)
 
 
 def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> RunConfig:
@@ -120,9 +135,12 @@ def _make(task: TaskName, options: dict[str, Any], *, where: str, seed: int) -> 
 
 def _digest(run: RunConfig) -> str:
     """Six letters that change with any option that could change the numbers."""
-    left_out = (run.machine_fields - {"devices", "num_nodes"}) | _NAMES
-    decisive = {key: value for key, value in asdict(run).items() if key not in left_out}
-    text = json.dumps([run.task, decisive], sort_keys=True, default=str)
+    decisive = {key: value for key, value in asdict(run).items() if key not in run.machine_fields}
+    return _hash([run.task, decisive])
+
+
+def _hash(content: object) -> str:
+    text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
@@ -140,6 +158,7 @@ def write_plan(config: CompareConfig, planned: list[PlannedRun], *, command: str
         "settings": list(dict.fromkeys(run.setting for run in planned)),
         "variants": [variant.name for variant in variants_of(config)],
         "published": {setting.name: setting.published for setting in config.settings if setting.published},
+        "hash": _plan_hash(Path(config.out), [run.name for run in planned]),
         "runs": {run.name: run.position() for run in planned},
     }
     write_json(Path(config.out) / RunFolder.PLAN, content)

@@ -90,7 +90,7 @@ class Pool:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps(_job(run)) + "\n")
+            process.stdin.write(json.dumps(make_job(run)) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
         except BrokenPipeError:
@@ -116,8 +116,16 @@ class Pool:
     def _worker(self, slot: int) -> "subprocess.Popen[str]":
         process = self._processes.get(slot)
         if process is None or process.poll() is not None:
+            process = self._start_worker(slot)
+            self._processes[slot] = process
+        return process
+
+    def _start_worker(self, slot: int) -> "subprocess.Popen[str]":
+        # It inherits what is blocked here: Ctrl-C waits until it has imported everything, and is no traceback then.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             # A session of its own: Ctrl-C reaches the workers once, through `interrupt`, and not twice.
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "adaptive_memory_bank.lab.compare.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -126,8 +134,8 @@ class Pool:
                 env=self._environment(slot),
                 start_new_session=True,
             )
-            self._processes[slot] = process
-        return process
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _environment(self, slot: int) -> dict[str, str]:
         threads = str(max(1, self._cores // self._jobs))
@@ -147,13 +155,11 @@ class Pool:
         process.wait()
 
 
-def _job(run: PlannedRun) -> dict[str, Any]:
-    config = run.config
-    if RunFolder(run.folder).config_file.exists():
-        # Its own file has the other options; only those of this machine are passed again.
-        keep = {name: getattr(config, name) for name in config.machine_fields - {"run_name", "resume"}}
-        config = replace(config, **keep, resume=str(run.folder))
-    return {"task": config.task, "config": asdict(config), "folder": str(run.folder)}
+def make_job(run: PlannedRun) -> dict[str, Any]:
+    """What a worker is told: to start the run, or to resume what there is of it."""
+    begun = RunFolder(run.folder).config_file.exists()
+    config = replace(run.config, resume=str(run.folder)) if begun else run.config
+    return {"task": config.task, "config": asdict(config), "given": sorted(run.given), "folder": str(run.folder)}
 
 
 def _record_failure(finished: Finished) -> None:

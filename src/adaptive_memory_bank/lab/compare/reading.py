@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from adaptive_memory_bank.lab.compare.comparison import Comparison, Section
-from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
+from adaptive_memory_bank.lab.runs.files import read_json_object
+from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.results import Run, read_result, read_results
 from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, PLAIN_MEMORY
 
@@ -45,7 +46,7 @@ def _read_folder(path: Path) -> tuple[Mapping[str, Any], tuple[Run, ...]]:
     alone = read_result(RunFolder(path)) if not (path / RunFolder.LIST).exists() else None
     root = path if alone is None else path.parent
     results = read_results(path) if alone is None else {path.name: alone}
-    plan = read_json_object(root / RunFolder.PLAN)
+    plan = read_json_object(root / RunFolder.PLAN, remedy="Delete it, or repeat the command, which writes it anew.")
     positions: Mapping[str, Any] = plan.get("runs", {})
     if positions and root is path:
         results = {name: result for name, result in results.items() if name in positions}

@@ -56,6 +56,9 @@ def _train(config: CompareConfig, planned: Sequence[PlannedRun], missing: Sequen
         print(f"{len(planned) - len(missing)} of {len(planned)} runs are complete already.", file=file)
     if not missing:
         return
+    anew = [run.name for run in missing if RunFolder(run.folder).starts_anew]
+    if anew:
+        print(f"No checkpoint to resume from, starting anew: {', '.join(anew)}.", file=file)
     gpus = _gpu_count(missing)
     jobs = min(config.jobs or gpus or usable_cores(), len(missing))
     print(f"Training {len(missing)} runs, {jobs} at a time, below {config.out}.", file=file)

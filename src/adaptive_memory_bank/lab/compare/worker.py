@@ -1,8 +1,8 @@
 """Run: a worker process that trains one run after another, so that the libraries are imported only once.
 
-It reads one JSON object a line from standard input (`task`, `config`, `folder`), trains, and answers with one JSON
-object a line (`status`, `error`). What the training prints goes to `log.txt` in the folder of the run. When standard
-input ends while it trains, whoever started it is gone: it stops as after Ctrl-C, with a checkpoint.
+It reads one JSON object a line from standard input (`task`, `config`, `given`, `folder`), trains, and answers with one
+JSON object a line (`status`, `error`). What the training prints goes to `log.txt` in the folder of the run. When
+standard input ends while it trains, whoever started it is gone: it stops as after Ctrl-C, with a checkpoint.
 """
 
 import contextlib
@@ -36,6 +36,9 @@ def _answer_all(jobs: "queue.Queue[str | None]", busy: threading.Event, answers:
     from adaptive_memory_bank.lab.training.train import run  # noqa: F401  imported while the first job is on its way
 
     keep_freed_memory()
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, {signal.SIGINT}
+    )  # the pool has it blocked: imports cannot be interrupted
     while (line := jobs.get()) is not None:
         busy.set()
         answer = run_job(json.loads(line))
@@ -61,7 +64,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     with _printing_to(RunFolder(folder).log_file):
         try:
-            result = run(TASKS[job["task"]].configure(job["config"]))
+            result = run(TASKS[job["task"]].configure(job["config"]), given=job["given"])
             return {"status": result.status, "error": None}
         except KeyboardInterrupt:
             return {"status": "interrupted", "error": None}

@@ -11,6 +11,15 @@ import torch
 from adaptive_memory_bank.lab.data.parts import Part
 
 
+class DamagedListError(ValueError):
+    """A line of a list does not say what it should; the message says which."""
+
+    exit_code = 1
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what} Mend that line, or get the dataset again.")
+
+
 def read_rows(path: Path, columns: int, *, skip: int = 0) -> Iterator[tuple[str, list[str]]]:
     """Rows of a text list, split at any white space, each with where it is ("file, line 7") for errors."""
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
@@ -20,7 +29,7 @@ def read_rows(path: Path, columns: int, *, skip: int = 0) -> Iterator[tuple[str,
             continue
         where = f"{path}, line {number}"
         if len(fields) != columns:
-            raise ValueError(f"{where}: expected {columns} columns, got {len(fields)}: {line.strip()!r}.")
+            raise DamagedListError(where, f"expected {columns} columns, got {len(fields)}: {line.strip()!r}.")
         yield where, fields
 
 
@@ -29,14 +38,16 @@ def integer(text: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{where}: expected an integer, got {text!r}.") from None
+        raise DamagedListError(where, f"expected an integer, got {text!r}.") from None
 
 
 def inside(root: Path, relative: str, where: str) -> Path:
     """The path below the root that a list names; one that leads outside is refused."""
     pure = PurePosixPath(relative.replace("\\", "/"))
+    if not pure.parts:
+        raise DamagedListError(where, f"{relative!r} names no file below {root}.")
     if pure.is_absolute() or ".." in pure.parts or ":" in pure.parts[0]:
-        raise ValueError(f"{where}: {relative!r} points outside of {root}.")
+        raise DamagedListError(where, f"{relative!r} points outside of {root}.")
     return root / pure
 
 

@@ -1,9 +1,7 @@
 """Checkpoints that survive: written in one step, the one before kept, loaded as plain data."""
 
-import errno
-import os
-import shutil
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,96 +10,65 @@ import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 
-LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
+from adaptive_memory_bank.lab.runs.files import DamagedFileError, write_file
+from adaptive_memory_bank.lab.runs.folder import BEST, LAST, PREVIOUS
 
-
-class DiskFullError(OSError):
-    """A checkpoint did not fit on the disk; the one before is untouched."""
+WEIGHTS = frozenset({"state_dict", "images"})
+"""What every checkpoint holds: weights, and what images they are for."""
+ALL = WEIGHTS | {"loops", "callbacks", "optimizer_states", "random_states", "journal"}
+"""What one holds that a run can be resumed from."""
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes to a draft, syncs it to disk and renames it; the file it replaces lives on as `previous.ckpt`."""
+    """Replaces checkpoints in one step; what `last.ckpt` held lives on as `previous.ckpt`."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         """Replace `path` in one step."""
         target = Path(path)
-        draft = target.with_name(f".{target.name}.draft")
-        try:
-            _write(checkpoint, draft)
-        except (OSError, RuntimeError) as error:
-            full = _is_disk_full(error, target.parent)
-            draft.unlink(missing_ok=True)
-            if full:
-                left = f"the checkpoint before, {target}, is intact" if target.exists() else "there is none before it"
-                raise DiskFullError(errno.ENOSPC, f"Disk full while writing a checkpoint; {left}") from error
-            raise
-        if target.name == LAST and target.exists():
-            _keep(target, target.with_name(PREVIOUS))
-        os.replace(draft, target)
-        _sync_folder(target.parent)
+        keep_as = target.with_name(PREVIOUS) if target.name == LAST else None
+        write_file(target, lambda file: torch.save(checkpoint, file), keep_as=keep_as)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         """Load plain data only, never code."""
         return read_checkpoint(Path(path))
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's content, on the CPU."""
-    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+def read_checkpoint(path: Path, *, holding: Collection[str] = ALL) -> dict[str, Any]:
+    """A checkpoint's content, on the CPU.
+
+    Raises:
+        DamagedFileError: Where it cannot be read as plain data, or is not one of these trainers'.
+    """
+    remedy = f"Delete {path.parent} and resume the run: it starts anew."
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # whatever a damaged file makes torch raise, with advice that nobody should follow
+        raise DamagedFileError(path, f"it cannot be read ({type(error).__name__})", remedy) from None
+    missing = sorted(set(holding).difference(content if isinstance(content, dict) else ()))
+    if missing:
+        raise DamagedFileError(path, f"it is no checkpoint of this kind of run (no {', '.join(missing)})", remedy)
     return content
 
 
-def newest_checkpoint(folder: Path) -> Path:
-    """The last checkpoint that can be read; falls back to the one before with a warning."""
-    for path in (folder / LAST, folder / PREVIOUS):
-        if not path.exists():
-            continue
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The last checkpoint that can be read, with a warning where that is the one before; None where there is none.
+
+    Raises:
+        DamagedFileError: Where there are some, and none can be read.
+    """
+    paths = [folder / name for name in (LAST, PREVIOUS) if (folder / name).exists()]
+    for path in paths:
         try:
             read_checkpoint(path)
-        except Exception as error:  # whatever a damaged file makes torch raise
-            warnings.warn(
-                f"Checkpoint {path} cannot be read ({type(error).__name__}); trying the one before.", stacklevel=2
-            )
+        except DamagedFileError:
+            if path == paths[-1]:
+                raise
+            warnings.warn(f"Checkpoint {path} cannot be read; trying the one before.", stacklevel=2)
         else:
             return path
-    raise ValueError(f"{folder} holds no readable checkpoint to resume from. Start the run anew.")
-
-
-def _write(checkpoint: dict[str, Any], path: Path) -> None:
-    with path.open("wb") as file:
-        torch.save(checkpoint, file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _keep(path: Path, copy: Path) -> None:
-    """Give the file a second name without a moment in which it has none."""
-    draft = copy.with_name(f".{copy.name}.draft")
-    draft.unlink(missing_ok=True)
-    try:
-        os.link(path, draft)
-    except OSError:  # file systems without hard links
-        shutil.copyfile(path, draft)
-    os.replace(draft, copy)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _is_disk_full(error: BaseException, folder: Path) -> bool:
-    """Saving wraps write errors in RuntimeErrors, so look at the chain and, failing that, at the disk."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return isinstance(error, RuntimeError) and shutil.disk_usage(folder).free < 1 << 20
+    return None
 
 
 class Ranking(Protocol):

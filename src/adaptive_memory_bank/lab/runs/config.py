@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import yaml
 
 from adaptive_memory_bank.adapters import ADAPTERS
+from adaptive_memory_bank.lab.runs.files import read_yaml, write_text
 from adaptive_memory_bank.lab.runs.variants import FRESH, NAMES, NONE
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class RunConfig:
         out: Parent folder of runs.
         run_name: Folder of this run below `out`; default: made from task, data, adapter and seed.
         name: Label of the run in tables and dashboards; default: the adapter.
-        resume: Folder of a run to continue; its own options apply.
+        resume: Folder of a run to continue; its own options apply, and only those that do not change its numbers can
+            be given others (such as `data_root`, `num_workers`, `wandb`, `project`).
         eval_every: Evaluate every this many epochs (and after the last).
         eval_batch_size: Images per evaluation batch.
         log_every: Log the training loss every this many steps.
@@ -59,10 +61,10 @@ class RunConfig:
 
     task: ClassVar[str]
     presets: ClassVar[Mapping[str, dict[str, Any]]]
-    # What may differ between a run and its continuation: where and how it runs, not what it computes.
+    # What may differ between a run and its continuation: where it runs and what it is called, not what it computes.
     machine_fields: ClassVar[frozenset[str]] = frozenset(
-        {"out", "run_name", "resume", "data_root", "download", "num_workers", "threads", "quiet"}
-        | {"accelerator", "devices", "num_nodes", "wandb", "project", "entity"}
+        {"out", "run_name", "resume", "data_root", "download", "num_workers", "threads", "accelerator", "quiet"}
+        | {"wandb", "project", "entity", "group", "name", "tags"}
     )
 
     preset: str = "small"
@@ -123,6 +125,11 @@ class RunConfig:
         if not holds:
             raise ValueError(f"`{name}` must be {must_be}, got {getattr(self, name)!r}.")
 
+    def require_rates(self, *names: str) -> None:
+        """Complain about learning rates that no float32 weight survives."""
+        for name in names:
+            self.require(name, 0 < getattr(self, name) <= LARGEST_RATE, f"positive and at most {LARGEST_RATE:g}")
+
     def require_positive(self, *names: str) -> None:
         """Complain about options that are less than 1."""
         for name in names:
@@ -152,6 +159,8 @@ def check_memory(rows: int, batch_size: int) -> None:
 
 
 Config = TypeVar("Config", bound=RunConfig)
+LARGEST_RATE = 1e3
+REMEDY = "Delete {} and start the run anew."
 
 
 def make_config(kind: type[Config], preset: str = "small", **options: Any) -> Config:
@@ -174,43 +183,19 @@ def _preset(kind: type[RunConfig], name: str) -> dict[str, Any]:
 def save_config(config: RunConfig, path: Path) -> None:
     """Write a configuration as YAML: the task, then its options."""
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
-    path.write_text(yaml.safe_dump({"task": config.task, **plain}, sort_keys=False), encoding="utf-8")
+    write_text(path, yaml.safe_dump({"task": config.task, **plain}, sort_keys=False))
 
 
 def read_options(path: Path) -> tuple[str, dict[str, Any]]:
     """The task and the options of a run's `config.yaml`."""
-    options: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    options = read_yaml(path, remedy=REMEDY.format(path.parent))
     # Runs made before the file named the task: only MoCo has a momentum encoder.
     task = str(options.pop("task", "moco" if "momentum" in options else "retrieval"))
     return task, options
 
 
-def load_config(kind: type[Config], path: Path) -> Config:
-    """Read what `save_config` wrote."""
-    task, options = read_options(path)
-    unknown = set(options) - {f.name for f in fields(kind)}
-    if unknown or task != kind.task:
-        why = f"unknown option(s) {', '.join(sorted(unknown))}" if unknown else f"it is of `amb {task}`"
-        raise ValueError(f"{path} does not fit `amb {kind.task}`: {why}.")
-    return from_plain(kind, options)
-
-
 def from_plain(kind: type[Config], options: Mapping[str, Any]) -> Config:
-    """A configuration from YAML's or JSON's values, which know no tuples."""
+    """A configuration from JSON's values, which know no tuples."""
     tuples = {f.name for f in fields(kind) if isinstance(f.default, tuple)}
     plain: dict[str, Any] = {key: tuple(value) if key in tuples else value for key, value in options.items()}
     return kind(**plain)
-
-
-def resumed_config(config: Config, saved: Config) -> Config:
-    """The saved run's options, with this call's machine options; an error where the call asks for something else."""
-    default = make_config(type(config), config.preset) if config.preset in config.presets else config
-    for name in (f.name for f in fields(config) if f.name not in config.machine_fields | {"preset"}):
-        given = getattr(config, name)
-        if given not in (getattr(default, name), getattr(saved, name)):
-            raise ValueError(
-                f"`{name}` is {getattr(saved, name)!r} in the run to resume, got {given!r}. "
-                "Leave it out, or start a new run."
-            )
-    machine = {name: getattr(config, name) for name in config.machine_fields - {"out", "run_name"}}
-    return replace(saved, **machine)

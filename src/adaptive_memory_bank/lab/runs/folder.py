@@ -1,12 +1,12 @@
-"""The folder of a run: the names of its files, declared once, and writing that a crash cannot leave half done."""
+"""The folder of a run: the names of its files, declared once."""
 
-import json
-import os
 import re
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from adaptive_memory_bank.lab.runs.config import RunConfig, save_config
+
+LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
 class RunFolder:
@@ -43,7 +43,13 @@ class RunFolder:
                 "another name."
             )
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
-        save_config(config, folder.config_file)
+        try:
+            save_config(config, folder.config_file)
+        except OSError:  # no room: a folder without a configuration is no run, so leave none behind
+            with suppress(OSError):
+                folder.checkpoints.rmdir()
+                folder.path.rmdir()
+            raise
         return folder
 
     @classmethod
@@ -53,6 +59,11 @@ class RunFolder:
         if not folder.config_file.is_file():
             raise ValueError(f"{path} is not a run: it has no {folder.config_file.name}.")
         return folder
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether it holds a run that was begun, and no checkpoint to resume it from."""
+        return self.config_file.exists() and not any((self.checkpoints / name).exists() for name in (LAST, PREVIOUS))
 
 
 def data_name(config: RunConfig) -> str:
@@ -72,34 +83,3 @@ def _free_name(out: Path, name: str) -> Path:
         number += 1
         path = out / f"{name}-{number}"
     return path
-
-
-def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def read_json_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty where there is no such file or it holds something else."""
-    content = read_json(path)
-    return content if isinstance(content, dict) else {}
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file; None where there is none.
-
-    Raises:
-        ValueError: Naming the file, where it is not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"`{path}` is not valid JSON ({error}).") from error

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from adaptive_memory_bank.lab.runs.files import append_text
 from adaptive_memory_bank.lab.runs.folder import RunFolder
 
 Curve = dict[int, float]
@@ -35,8 +36,7 @@ class MetricsFile:
     def flush(self) -> None:
         """Write what waits."""
         if self._lines:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.writelines(self._lines)
+            append_text(self.path, "".join(self._lines))
             self._lines.clear()
 
     def position(self) -> int:

@@ -2,20 +2,21 @@
 
 import os
 import platform
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock
 
 from adaptive_memory_bank.lab.runs.config import RunConfig
-from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json, read_json_object, write_json
+from adaptive_memory_bank.lab.runs.files import DamagedFileError, read_json, read_json_object, read_yaml, write_json
+from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.history import Curve, is_number, read_history
 from adaptive_memory_bank.lab.runs.variants import NONE
 
@@ -106,8 +107,15 @@ class RunResult:
 
 
 def read_result(folder: RunFolder) -> RunResult | None:
-    """A run's own object; None where it has not written one."""
-    entry = read_json_object(folder.result_file)
+    """A run's own object; None where it has not written one.
+
+    Where `result.json` is damaged, the list beside the run has the same object: that is taken, with a warning.
+    """
+    try:
+        entry = read_json_object(folder.result_file)
+    except DamagedFileError as error:
+        warnings.warn(f"{error} Using {folder.list_file} instead.", stacklevel=2)
+        entry = next((each for each in _listed(folder.list_file) if each.get("run") == folder.path.name), {})
     return RunResult.from_json(entry) if entry else None
 
 
@@ -117,7 +125,7 @@ def write_result(folder: RunFolder, result: RunResult) -> None:
     write_json(folder.result_file, entry)
     # One writer at a time: comparisons run several trainings side by side.
     with FileLock(folder.path.parent / ".results.lock"):
-        entries = {other.get("run"): other for other in _listed(folder.list_file, broken_is_empty=True)}
+        entries = {other.get("run"): other for other in _listed(folder.list_file)}
         entries[folder.path.name] = entry
         write_json(folder.list_file, list(entries.values()))
 
@@ -129,20 +137,28 @@ def read_results(out: Path) -> dict[str, RunResult]:
     """
     listed = _listed(out / RunFolder.LIST)
     found = {str(entry.get("run") or f"run-{index}"): entry for index, entry in enumerate(listed)}
+    results = {name: RunResult.from_json(entry) for name, entry in found.items()}
     for path in sorted(out.glob(f"*/{RunFolder.RESULT}")):
-        if entry := read_json_object(path):
-            found[path.parent.name] = {**entry, "run": path.parent.name}
-    return {name: RunResult.from_json(entry) for name, entry in found.items()}
+        if own := read_result(RunFolder(path.parent)):
+            results[path.parent.name] = replace(own, run=path.parent.name)
+    return results
 
 
-def _listed(path: Path, *, broken_is_empty: bool = False) -> list[dict[str, Any]]:
+def _listed(path: Path) -> list[dict[str, Any]]:
+    """The objects of a list of runs; where it is damaged, with a warning, those that the runs themselves hold."""
     try:
         entries = read_json(path)
-    except ValueError:
-        if not broken_is_empty:
-            raise
-        return []
+    except DamagedFileError as error:
+        warnings.warn(f"{error} Using the {RunFolder.RESULT} of every run instead.", stacklevel=2)
+        entries = [_own_entry(file) for file in sorted(path.parent.glob(f"*/{RunFolder.RESULT}"))]
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def _own_entry(file: Path) -> dict[str, Any] | None:
+    with suppress(DamagedFileError):
+        if entry := read_json_object(file):
+            return {**entry, "run": file.parent.name}
+    return None
 
 
 def _versions() -> dict[str, str]:
@@ -220,8 +236,7 @@ class Run:
     def config(self) -> dict[str, Any]:
         """Read the configuration the run was made with (empty where it left none)."""
         path = RunFolder(self.folder).config_file
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return loaded if isinstance(loaded, dict) else {}
+        return read_yaml(path) if path.exists() else {}
 
 
 def _numbers(values: Mapping[str, object]) -> dict[str, float]:

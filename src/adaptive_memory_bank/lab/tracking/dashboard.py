@@ -7,7 +7,7 @@ from typing import Any
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces.reports.v2 import interface as wr
 
-from adaptive_memory_bank.lab.runs.folder import write_json
+from adaptive_memory_bank.lab.runs.files import write_json
 from adaptive_memory_bank.lab.runs.metrics import CURVES, Metric, shown_in
 from adaptive_memory_bank.lab.runs.results import Run
 from adaptive_memory_bank.lab.tracking.network import within

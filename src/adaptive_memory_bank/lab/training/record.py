@@ -8,15 +8,15 @@ from typing import Any
 
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import Logger
 
 from adaptive_memory_bank.lab.data import Part
 from adaptive_memory_bank.lab.runs.config import RunConfig
-from adaptive_memory_bank.lab.runs.folder import RunFolder, data_name, write_json
+from adaptive_memory_bank.lab.runs.files import write_json
+from adaptive_memory_bank.lab.runs.folder import RunFolder, data_name
 from adaptive_memory_bank.lab.runs.history import MetricsFile, finite_or_none
 from adaptive_memory_bank.lab.runs.results import RunResult, read_result, write_result
-from adaptive_memory_bank.lab.tracking.wandb_run import finish_wandb, new_run_id, start_wandb, wandb_mode
+from adaptive_memory_bank.lab.tracking.wandb_run import WandbRun, new_run_id, start_wandb, wandb_mode
 from adaptive_memory_bank.lab.training.watch.evaluation import EvaluationMonitor
 from adaptive_memory_bank.lab.training.watch.training_log import TrainingLog
 from adaptive_memory_bank.lab.training.worst_queries import gallery_table, render_gallery
@@ -58,7 +58,7 @@ class RunRecord(Callback):
     def __init__(self, config: RunConfig, folder: RunFolder | None, *, facts: dict[str, Any], resumed: bool) -> None:
         self.config, self.folder, self.facts, self.resumed = config, folder, facts, resumed
         self.metrics = None if folder is None else MetricsFile(folder.metrics_file)
-        self.wandb: WandbLogger | None = None
+        self.wandb: WandbRun | None = None
         self._started = time.perf_counter()
         self._run_id: str | None = None
 
@@ -74,7 +74,7 @@ class RunRecord(Callback):
         journal = JsonlLogger(self.metrics)
         return [journal] if self.wandb is None else [journal, self.wandb]
 
-    def _start_wandb(self, folder: RunFolder, run_id: str) -> WandbLogger | None:
+    def _start_wandb(self, folder: RunFolder, run_id: str) -> WandbRun | None:
         config = self.config
         return start_wandb(
             wandb_mode(config.wandb),
@@ -118,8 +118,9 @@ class RunRecord(Callback):
 
     def close(self, summary: dict[str, Any] | None = None, *, failed: bool = True) -> None:
         """End the W&B run, if it has not ended yet."""
-        logger, self.wandb = self.wandb, None
-        finish_wandb(logger, summary or {}, failed=failed)
+        if self.wandb is not None:
+            self.wandb.end(summary or {}, failed=failed)
+        self.wandb = None
 
     def show_gallery(self, evaluation: EvaluationMonitor, query: Part, gallery: Part | None) -> None:
         """Write the worst queries of the chosen epoch as `gallery.json` and as a W&B table."""
@@ -128,8 +129,7 @@ class RunRecord(Callback):
         rendered = render_gallery(evaluation.worst, query, gallery, evaluation.best_epoch)
         write_json(self.folder.gallery_file, rendered)
         if self.wandb is not None:
-            columns, rows = gallery_table(rendered)
-            self.wandb.log_table("worst_queries", columns=columns, data=rows)
+            self.wandb.log_table("worst_queries", lambda: gallery_table(rendered))
 
     def rewind(self, position: int = 0) -> None:
         """Drop the lines of `metrics.jsonl` that are about to come again."""

@@ -5,11 +5,11 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
@@ -18,15 +18,21 @@ from adaptive_memory_bank.lab.data import BatchLoader, ImageDataset, Part, Retri
 from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Transform
 from adaptive_memory_bank.lab.runs.config import RunConfig
+from adaptive_memory_bank.lab.runs.files import DamagedFileError
 from adaptive_memory_bank.lab.training.scores import embed_part
 from adaptive_memory_bank.masks import reading_is_free
 
 # With fewer channels, oneDNN's gradient of a strided 1x1 convolution crashes or hangs in channels-last memory on AVX2.
 FEWEST_CHANNELS = 8
+START_ANEW = "Delete the folder of checkpoints and resume the run: it starts anew."
 
 
 class NonFiniteLossError(ArithmeticError):
     """The loss became NaN or infinite; no checkpoint holds what followed."""
+
+
+class NonFiniteWeightsError(NonFiniteLossError):
+    """A weight or a running average became NaN or infinite, while the loss was still a number."""
 
 
 @dataclass(frozen=True)
@@ -148,25 +154,38 @@ class TrainingModule(pl.LightningModule):
         loader.generator = torch.Generator()
         return loader
 
+    def check_finite_weights(self) -> None:
+        """Raise, on all processes, where a checkpoint would hold a weight or a running average that is no number."""
+        averages = (pair for pair in self.named_buffers() if pair[0].endswith(("running_mean", "running_var")))
+        broken = [name for name, value in (*self.named_parameters(), *averages) if not value.isfinite().all()]
+        if self.trainer.strategy.reduce_boolean_decision(bool(broken), all=False):
+            which = f"`{broken[0]}` is" if broken else "Weights of another process are"
+            raise NonFiniteWeightsError(
+                f"{which} not finite at step {self.trainer.global_step} (epoch {self.current_epoch}): no checkpoint is "
+                "written. A smaller learning rate may help."
+            )
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note what images the encoder takes, so that it can be rebuilt without its dataset. Never after a NaN."""
         self.check_losses()
+        self.check_finite_weights()
         source, colours = self.data.source, self.data.normalization
         images = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
         checkpoint["images"] = {**images, "mean": list(colours.mean), "std": list(colours.std)}
         checkpoint["processes"] = self.trainer.world_size
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Give the sources up where they cannot be read: how batches are numbered depends on the processes."""
-        before, now = checkpoint.get("processes"), self.trainer.world_size
-        if self.sources is None or before == now:
-            return
-        if self.config.adapter == "fresh":
-            raise ValueError(f"A `fresh` memory must be resumed on as many processes as before ({before}), got {now}.")
-        rank_zero_warn(f"Staleness is no longer measured: the run had {before} process(es) before, and now has {now}.")
-        self.sources = None
-        for name in [name for name in checkpoint["state_dict"] if name.startswith("sources.")]:
-            del checkpoint["state_dict"][name]
+        """Refuse the checkpoint of another run, and another number of processes: both would train something else."""
+        path, saved = Path(str(self.trainer.ckpt_path)), checkpoint["state_dict"]
+        for name, value in self.named_parameters():
+            if name not in saved or saved[name].shape != value.shape:
+                other = tuple(saved[name].shape) if name in saved else "missing"
+                raise DamagedFileError(
+                    path, f"it is of another run (`{name}` is {other}, not {tuple(value.shape)})", START_ANEW
+                )
+        before, now = checkpoint.get("processes", self.trainer.world_size), self.trainer.world_size
+        if before != now:
+            raise ValueError(f"The run must be resumed on as many processes as before ({before}), got {now}.")
 
     @cached_property
     def memory_format(self) -> torch.memory_format:

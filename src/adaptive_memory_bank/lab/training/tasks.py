@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaptive_memory_bank.lab.runs.config import RunConfig, from_plain, load_config, read_options
+from adaptive_memory_bank.lab.runs.config import RunConfig, from_plain, read_options
+from adaptive_memory_bank.lab.runs.resuming import load_config
 from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 

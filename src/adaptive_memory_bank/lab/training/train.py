@@ -1,6 +1,7 @@
 """From a configuration to a finished run folder: what all tasks have in common."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,11 @@ from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.utilities import rank_zero_only
 
 from adaptive_memory_bank.lab.data import Part
-from adaptive_memory_bank.lab.runs.checkpoints import LAST, AtomicCheckpointIO, CheckpointEvery, newest_checkpoint
-from adaptive_memory_bank.lab.runs.config import RunConfig, load_config, resumed_config
-from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.runs.checkpoints import AtomicCheckpointIO, CheckpointEvery, newest_checkpoint
+from adaptive_memory_bank.lab.runs.config import RunConfig
+from adaptive_memory_bank.lab.runs.folder import LAST, RunFolder
 from adaptive_memory_bank.lab.runs.results import RunResult, read_result
+from adaptive_memory_bank.lab.runs.resuming import load_whole_config, resumed_config
 from adaptive_memory_bank.lab.training.process import RandomState, isolated
 from adaptive_memory_bank.lab.training.record import RunRecord
 from adaptive_memory_bank.lab.training.step import NonFiniteLossError, TrainingModule
@@ -52,8 +54,12 @@ class Training:
         )
 
 
-def run(config: RunConfig) -> RunResult:
+def run(config: RunConfig, *, given: Collection[str] | None = None) -> RunResult:
     """Train, and return the run's object of `results.json`; on rank 0 also write the run's folder.
+
+    Args:
+        config: The options.
+        given: Names of those that were asked for; they count where a run is resumed (see `resumed_config`).
 
     Example:
         >>> from adaptive_memory_bank.lab.runs.config import make_config
@@ -65,7 +71,7 @@ def run(config: RunConfig) -> RunResult:
     folder: RunFolder | None = None
     if config.resume is not None:
         folder = RunFolder.open(config.resume)
-        config = resumed_config(config, load_config(type(config), folder.config_file))
+        config = resumed_config(config, load_whole_config(type(config), folder.config_file), given=given)
         earlier = read_result(folder)
         if earlier is not None and earlier.status == "complete":
             return earlier
@@ -145,13 +151,15 @@ def _monitors(config: RunConfig, record: RunRecord, evaluation: EvaluationMonito
 
 
 def _resume_from(earlier: RunFolder | None, record: RunRecord) -> Path | None:
-    """The checkpoint to resume from; a run that was killed before its first one starts again in its folder."""
+    """The checkpoint to resume from; a run that has none (any more) starts anew in its folder, and says so."""
     if earlier is None:
         return None
-    if any(earlier.checkpoints.glob("*.ckpt")):
-        return newest_checkpoint(earlier.checkpoints)
-    record.rewind()
-    return None
+    found = newest_checkpoint(earlier.checkpoints)
+    if found is None:
+        record.rewind()
+        if record.folder is not None:
+            print(f"{earlier.path} has no {LAST} to resume from: the run starts anew.", file=sys.stderr)
+    return found
 
 
 def _with_checkpoint(error: Exception, folder: RunFolder | None) -> Exception:

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from adaptive_memory_bank.lab.data import Part, RetrievalData, eval_transform, load_dataset
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization
 from adaptive_memory_bank.lab.models.resnet import WithHead
-from adaptive_memory_bank.lab.runs.checkpoints import BEST, LAST, read_checkpoint
+from adaptive_memory_bank.lab.runs.checkpoints import WEIGHTS, read_checkpoint
 from adaptive_memory_bank.lab.runs.config import RunConfig
-from adaptive_memory_bank.lab.runs.folder import RunFolder
+from adaptive_memory_bank.lab.runs.files import DamagedFileError, write_file
+from adaptive_memory_bank.lab.runs.folder import BEST, LAST, RunFolder
 from adaptive_memory_bank.lab.training.scores import embed_part
 from adaptive_memory_bank.lab.training.step import best_memory_format
 from adaptive_memory_bank.lab.training.tasks import TASKS, read_config
@@ -66,7 +67,15 @@ def load_run(path: str | Path, *, checkpoint: str = "best") -> TrainedEncoder:
     file = folder.checkpoints / {"best": BEST, "last": LAST}[checkpoint]
     if not file.is_file():
         raise ValueError(f"{path} has no {file.name}: the run has not come that far.")
-    content, config = read_checkpoint(file), read_config(folder.config_file)
+    content, config = read_checkpoint(file, holding=WEIGHTS), read_config(folder.config_file)
+    try:
+        return _restored(config, content)
+    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
+        what = f"it does not fit {folder.config_file.name} ({type(error).__name__})"
+        raise DamagedFileError(file, what, f"Put the file back that {path} was trained with.") from error
+
+
+def _restored(config: RunConfig, content: dict[str, Any]) -> TrainedEncoder:
     images = content["images"]
     shape = {"gray": images["gray"], "image_size": images["image_size"]}
     encoder: nn.Module = TASKS[config.task].load().restore(config, content["state_dict"], **shape).eval()
@@ -99,6 +108,6 @@ def embed_run(
         if part is not None:
             arrays[f"{name}_embeddings"] = run.embed(part, images).numpy()
             arrays[f"{name}_labels"] = part.labels.numpy()
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    np.savez(Path(out), **arrays)
+    path = Path(out)  # np.savez would add the suffix itself
+    write_file(path if path.suffix == ".npz" else Path(f"{path}.npz"), lambda file: np.savez(file, **arrays))
     return {name: array.shape for name, array in arrays.items()}

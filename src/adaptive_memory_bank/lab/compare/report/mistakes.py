@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from adaptive_memory_bank.lab.compare.comparison import Section
-from adaptive_memory_bank.lab.runs.folder import RunFolder, read_json_object
+from adaptive_memory_bank.lab.runs.files import read_json_object
+from adaptive_memory_bank.lab.runs.folder import RunFolder
 from adaptive_memory_bank.lab.runs.results import Run
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")

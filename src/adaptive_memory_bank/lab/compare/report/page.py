@@ -17,6 +17,7 @@ from adaptive_memory_bank.lab.compare.report.mistakes import worst_queries
 from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS, Difference, paired_differences
 from adaptive_memory_bank.lab.compare.table import tables
 from adaptive_memory_bank.lab.compare.verdict import verdict
+from adaptive_memory_bank.lab.runs.files import write_text
 from adaptive_memory_bank.lab.runs.metrics import CURVES
 
 _HERE = Path(__file__).parent
@@ -44,8 +45,7 @@ def write_report(comparison: Comparison, path: Path) -> Path:
         plotly=Markup(get_plotlyjs()),
         charts=charts,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    write_text(path, page)
     return path
 
 

@@ -100,7 +100,8 @@ class MocoConfig(RunConfig):
         if self.adapter != "none":
             check_memory(self.memory, self.batch_size * self.processes)
         self.require_positive("embedding_dim", "knn_k")
-        for name in ("temperature", "knn_temperature", "lr", "width"):
+        self.require_rates("lr")
+        for name in ("temperature", "knn_temperature", "width"):
             self.require(name, getattr(self, name) > 0, "positive")
         self.require("momentum", 0 <= self.momentum < 1, "in [0, 1)")
         for name in ("flip", "jitter_probability", "gray_probability", "blur"):

@@ -114,5 +114,5 @@ class RetrievalConfig(RunConfig):
         self.require("validation", 0 <= self.validation < 1, "a share in [0, 1)")
         self.require("warmup_epochs", 0 <= self.warmup_epochs <= self.epochs, "between 0 and `epochs`")
         self.require_positive("fresh_every", "embedding_dim", "lr_step")
-        for name in ("temperature", "lr"):
-            self.require(name, getattr(self, name) > 0, "positive")
+        self.require_rates("lr", *(("warmup_lr",) if self.warmup_epochs else ()))
+        self.require("temperature", self.temperature > 0, "positive")

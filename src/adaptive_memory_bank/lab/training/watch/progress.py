@@ -22,14 +22,19 @@ class Progress(Callback):
     def __init__(self) -> None:
         self._bar: Any = None
         self._shown = 0.0
-        self._started = 0.0
+        self._started: float | None = None
+        self._before = 0.0  # seconds of this epoch before the run was resumed
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start a bar."""
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Start clock and bar; at the first step, for a resumed run enters an epoch in its middle."""
+        if self._started is not None:
+            return
         self._started = time.perf_counter()
         if sys.stderr.isatty():
-            name = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-            self._bar = tqdm(total=int(trainer.num_training_batches), desc=name, leave=False, mininterval=REFRESH)
+            name, steps = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}", int(trainer.num_training_batches)
+            self._bar = tqdm(total=steps, initial=batch_idx, desc=name, leave=False, mininterval=REFRESH)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -49,10 +54,21 @@ class Progress(Callback):
         assert isinstance(pl_module, TrainingModule)
         self._close()
         numbers = "  ".join(f"{k} {v}" for k, v in _readable(pl_module.last, trainer).items())
-        seconds = time.perf_counter() - self._started
-        tqdm.write(
-            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {numbers}  ({seconds:.1f} s)", file=sys.stderr
-        )
+        done = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        tqdm.write(f"{done}  {numbers}  ({self._seconds():.1f} s)", file=sys.stderr)
+        self._started, self._before = None, 0.0
+
+    def _seconds(self) -> float:
+        """Of the epoch that is under way, also before the run was resumed."""
+        return self._before + (0.0 if self._started is None else time.perf_counter() - self._started)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The seconds of the open epoch."""
+        return {"seconds": self._seconds()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue the clock."""
+        self._before = float(state_dict["seconds"])
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Leave the terminal clean."""
