@@ -178,8 +178,8 @@ class TestWhereTheOriginalBreaks:
         rows, labels = batch(generator)
         rows[3] = float("nan")
         memory(rows, labels)
-        assert memory.curr_batch_idx.tolist() == [0, 1, 2, -1, *range(3, 11)]
-        assert memory.queue_idx == BATCH - 1
+        assert memory.curr_batch_idx.tolist() == [0, 1, 2, -1, *range(4, 12)]
+        assert (memory.queue_idx, len(memory.bank)) == (BATCH, BATCH - 1)  # it leaves a gap
         rows, labels = batch(generator)
         assert memory(rows, labels).isfinite()
 

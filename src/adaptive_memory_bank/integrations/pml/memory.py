@@ -15,6 +15,7 @@ from adaptive_memory_bank.distributed import rank_order
 from adaptive_memory_bank.integrations.pml.fusion import CannotFuseError, fuse
 from adaptive_memory_bank.integrations.pml.queue import AdaptiveQueue, whole
 from adaptive_memory_bank.losses.compare import Compared, Plan, loss_against_bank
+from adaptive_memory_bank.losses.lent_rows import LentRows
 from adaptive_memory_bank.losses.steps import StepCounter
 from adaptive_memory_bank.losses.walk import Workspace
 from adaptive_memory_bank.masks import reading_is_free
@@ -92,7 +93,7 @@ class CrossBatchMemory(AdaptiveQueue):
         self.start_after, self.fused = check_start_after(start_after), fused
         self.bank = AdaptiveMemoryBank(memory_size, embedding_size, adapter, gather_distributed=gather_distributed)
         self.steps = StepCounter("Try other margins of the miner, or no miner.")
-        self._workspace = Workspace()
+        self._workspace, self._lent = Workspace(), LentRows()
         self.reset_queue()
         self.add_to_recordable_attributes(list_of_names=["embedding_size", "memory_size", "queue_idx"], is_stat=False)
 
@@ -117,7 +118,7 @@ class CrossBatchMemory(AdaptiveQueue):
             indices_tuple: Further pairs or triplets, concatenated as they are: anchors index the batch, the rest the
                 memory. Not used before the start, when nothing is compared with the memory.
             enqueue_mask: Shape (B,), boolean: True rows are enqueued, the others are compared with the memory (before
-                the start, with the True rows of the same batch).
+                the start, with the True rows of the same batch). Best on the CPU, where it is read.
             ref_labels: Not supported; PML's ``DistributedLossWrapper`` passes None here outside distributed runs.
 
         Returns:
@@ -126,12 +127,11 @@ class CrossBatchMemory(AdaptiveQueue):
         _check(embeddings, indices_tuple, enqueue_mask, ref_labels)
         self.reset_stats()
         labels = c_f.to_device(labels, embeddings)
-        mask = None if enqueue_mask is None else c_f.to_device(enqueue_mask, embeddings)
-        self._remember(embeddings, labels, mask)
+        self._remember(embeddings, labels, enqueue_mask)
         if self.steps.count < self.start_after:
-            value = self._within_batch(embeddings, labels, mask)
+            value = self._within_batch(embeddings, labels, enqueue_mask)
         else:
-            value = self._against_memory(embeddings, labels, mask, indices_tuple)
+            value = self._against_memory(embeddings, labels, enqueue_mask, indices_tuple)
         if self.training:
             self.steps.add_loss(value)
         return value
@@ -193,14 +193,14 @@ class CrossBatchMemory(AdaptiveQueue):
     def _against_memory(
         self, embeddings: Tensor, labels: Tensor, mask: Tensor | None, indices_tuple: Indices | None
     ) -> Any:
-        anchors, anchor_labels = (embeddings, labels) if mask is None else (embeddings[~mask], labels[~mask])
+        anchors, anchor_labels = (embeddings, labels) if mask is None else _select(~mask, embeddings, labels)
         if not self.bank.slots_in_use or not len(anchors):
             return embeddings.sum() * 0  # nothing to compare: several losses fail on empty tensors
         plan = self._plan() if indices_tuple is None else None
         if isinstance(plan, Plan):
             slots = self.curr_batch_idx if mask is None else torch.full_like(anchor_labels, -1, dtype=torch.int64)
             return self._fused_loss(anchors, anchor_labels, slots, plan)
-        rows, row_labels = self.bank.embeddings.to(embeddings.dtype), self._row_labels.to(labels.dtype)
+        rows, row_labels = self._lent.read(self.bank).to(embeddings.dtype), self._row_labels.to(labels.dtype)
         if not len(rows):
             return embeddings.sum() * 0
         pairs = self.create_indices_tuple(anchors, anchor_labels, rows, row_labels, indices_tuple, mask is None)
@@ -219,7 +219,7 @@ class CrossBatchMemory(AdaptiveQueue):
         if mask is None:
             sides: tuple[Tensor, ...] = (embeddings, labels)
         else:
-            sides = (embeddings[~mask], labels[~mask], embeddings[mask], labels[mask])
+            sides = (*_select(~mask, embeddings, labels), *_select(mask, embeddings, labels))
         if not all(map(len, sides)):
             return embeddings.sum() * 0
         pairs = None if self.miner is None else self.miner(*sides)
@@ -229,12 +229,13 @@ class CrossBatchMemory(AdaptiveQueue):
         """Enqueue a batch (of it, what is masked), in the same order on every rank."""
         order = None if self.bank.gather_distributed else rank_order(len(embeddings))
         if order is None:
-            queued = (embeddings, labels) if mask is None else (embeddings[mask], labels[mask])
+            queued = (embeddings, labels) if mask is None else _select(mask, embeddings, labels)
             self.add_to_memory(*queued, len(queued[0]))
             return
-        order = order.to(embeddings.device)
         if mask is not None:
+            order = order.to(mask.device)
             order = order[mask[order]]
+        order = order.to(embeddings.device)
         self.add_to_memory(embeddings[order], labels[order], len(order))
         if mask is None:
             self.curr_batch_idx = self.curr_batch_idx.new_empty(len(order)).index_copy_(0, order, self.curr_batch_idx)
@@ -245,6 +246,12 @@ def _tell(miner: nn.Module, pairs: Compared) -> None:
     free = reading_is_free(pairs.positive.device)
     for name, count in (("num_pos_pairs", pairs.positive), ("num_neg_pairs", pairs.negative)):
         setattr(miner, name, int(count) if free else count)
+
+
+def _select(mask: Tensor, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Embeddings and labels of the True entries, which are looked up where the mask is: on a CPU, no GPU waits."""
+    rows = mask.nonzero()[:, 0].to(embeddings.device)
+    return embeddings[rows], labels[rows]
 
 
 def _check(embeddings: Tensor, indices_tuple: Any, enqueue_mask: Tensor | None, ref_labels: Any) -> None:
