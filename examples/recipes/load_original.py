@@ -1,4 +1,4 @@
-"""Go on from a checkpoint of pytorch-metric-learning or lightly: their `state_dict` loads into the drop-ins.
+"""From a checkpoint of pytorch-metric-learning or lightly into the drop-ins, and back to the originals.
 
 python examples/recipes/load_original.py
 """
@@ -9,7 +9,7 @@ import torch
 from lightly.loss import NTXentLoss
 from pytorch_metric_learning import losses
 
-from adaptive_memory_bank.integrations.lightly import swap_memory_bank
+from adaptive_memory_bank.integrations.lightly import export_memory_bank, swap_memory_bank
 from adaptive_memory_bank.integrations.pml import CrossBatchMemory
 
 warnings.simplefilter("ignore", UserWarning)  # both loads warn of what a checkpoint of the original lacks
@@ -40,9 +40,19 @@ def from_lightly():
     return keys
 
 
+def back(ours):
+    """The originals with the rows as they are now: realigned, and no longer moved."""
+    criterion = swap_memory_bank(NTXentLoss(memory_bank_size=(64, 8)), "auto")
+    criterion(torch.randn(32, 8, requires_grad=True), torch.randn(32, 8))
+    originals = ours.to_pml(), export_memory_bank(criterion)
+    print("back:", ", ".join(f"{type(original).__module__}.{type(original).__name__}" for original in originals))
+    return originals
+
+
 def main():
     torch.manual_seed(0)
-    return from_pml(), from_lightly()
+    theirs, ours = from_pml()
+    return (theirs, ours), from_lightly(), back(ours)
 
 
 if __name__ == "__main__":

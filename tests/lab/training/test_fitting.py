@@ -13,7 +13,7 @@ from PIL import Image
 from adaptive_memory_bank.lab.commands.main import main
 from adaptive_memory_bank.lab.compare.config import CompareConfig
 from adaptive_memory_bank.lab.compare.plan import plan_runs
-from adaptive_memory_bank.lab.compare.pool import _job
+from adaptive_memory_bank.lab.compare.pool import make_job
 from adaptive_memory_bank.lab.compare.worker import run_job
 from adaptive_memory_bank.lab.data import Part, RetrievalData, load_dataset
 from adaptive_memory_bank.lab.runs.config import make_config
@@ -81,11 +81,11 @@ def test_a_comparison_resumes_a_run_whose_batch_was_fitted(folder, tmp_path):
             image.unlink()
     options = {"data": f"folder:{folder}", "wandb": "disabled", "epochs": 1, "memory_start": 0.0, "quiet": True}
     (planned,) = plan_runs(CompareConfig(adapters=["xbn"], seeds=[0], options=options, out=str(tmp_path / "runs")))
-    assert run_job(_job(planned)) == {"status": "complete", "error": None}
+    assert run_job(make_job(planned)) == {"status": "complete", "error": None}
     assert yaml.safe_load((planned.folder / "config.yaml").read_text())["batch_size"] == 12
     result = json.loads((planned.folder / "result.json").read_text())
     (planned.folder / "result.json").write_text(json.dumps({**result, "status": "interrupted"}))
-    again = _job(planned)
+    again = make_job(planned)
     assert again["config"]["resume"] == str(planned.folder)
     assert run_job(again) == {"status": "complete", "error": None}
 
