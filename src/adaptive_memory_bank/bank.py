@@ -72,46 +72,6 @@ class AdaptiveMemoryBank(StatefulBank):
         self._reset_adapter()
 
     @property
-    def size(self) -> int:
-        """Rows it can hold."""
-        return self.ring.size
-
-    @property
-    def dim(self) -> int:
-        """Dimensions of an embedding."""
-        return self.ring.dim
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next row pushes the oldest out."""
-        return self.ring.is_full
-
-    @property
-    def slots_in_use(self) -> int:
-        """Slots that were written to, those of refused rows included: `len` without waiting for the device."""
-        return self.ring.count
-
-    @property
-    def cursor(self) -> int:
-        """The slot of the next row."""
-        return self.ring.cursor
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the stored rows."""
-        return self.ring.dtype
-
-    @property
-    def compute_dtype(self) -> torch.dtype:
-        """Of `embeddings` and of all arithmetic: float32, or float64 for float64 rows."""
-        return self.ring.compute_dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the rows are."""
-        return self.ring.device
-
-    @property
     def embeddings(self) -> Tensor:
         """Realigned rows (n, dim) in ring order: a fresh tensor without gradient, safe to keep."""
         return self._without_gaps(self.ring.read())

@@ -10,6 +10,7 @@ from adaptive_memory_bank.affine import AffineMap
 from adaptive_memory_bank.masks import all_known, at_least_1
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.precision import KeepsPrecision
+from adaptive_memory_bank.running import Rows, Sums
 
 BLOCK_BYTES = 1 << 20  # rows are read in blocks that stay in a core's cache
 
@@ -204,15 +205,13 @@ class LazyRing(KeepsPrecision):
         before = None if self.map.is_identity else self.map.copied()
         if before is not None:
             self._choose_frame()
-        mean, m2 = self._measure(lambda block: self._rewrite(block, before))
-        self.stored_mean.copy_(mean)
-        self.stored_m2.copy_(m2)
+        self._set_sums(self._measure(lambda block: self._rewrite(block, before)))
 
     def _choose_frame(self) -> None:
         """Rows are stored as they are; in half precision with mean 0 and spread 1."""
         if self._is_half:
-            mean, m2 = self._measure(lambda block: self.read(block.start, block.stop))
-            self.map.become_frame(mean, (m2 / at_least_1(self.rows_held - 1)).sqrt())
+            sums = self._measure(lambda block: self.read(block.start, block.stop))
+            self.map.become_frame(sums.mean, (sums.m2 / at_least_1(sums.held - 1)).sqrt())
         else:
             self.map.reset()
 
@@ -220,30 +219,12 @@ class LazyRing(KeepsPrecision):
         """Store rows that were read through another map (None: this one); returns them as stored: half rounds."""
         if before is not None:
             self.stored[block] = self._to_stored(before.to_embeddings(self.stored[block]))
-        return self.stored[block].to(self.compute_dtype)
+        return self.stored[block]
 
-    def _measure(self, rows_of: Callable[[slice], Tensor]) -> tuple[Tensor, Tensor]:
+    def _measure(self, rows_of: Callable[[slice], Tensor]) -> Sums:
         """Mean and M2 of the rows that a function returns for blocks of slots, each block once."""
-        total, squares = torch.zeros_like(self.stored_mean), torch.zeros_like(self.stored_m2)
-        center: Tensor | None = None
-        for block in self._block_slices():
-            rows = rows_of(block)
-            if center is None:  # any value near the mean keeps the squares small
-                center = Moments.of(*self._start_of(rows)).mean
-            rows = self._without_gaps(rows - center, block)
-            total += rows.sum(0)
-            squares += rows.square_().sum(0)
-        count = at_least_1(self.rows_held)
-        step = total / count
-        return step if center is None else center + step, squares.sub_(step.square().mul_(count)).clamp_(min=0)
-
-    def _start_of(self, rows: Tensor) -> tuple[Tensor, None, Tensor | None]:
-        """Some of the first rows, no labels, and which of them are no gaps."""
-        few = rows[:1024]
-        if not self.may_have_gaps:
-            return few, None, None
-        gaps = self.is_gap[: len(few)]
-        return _without(few.clone(), gaps), None, ~gaps
+        blocks = (self._rows(rows_of(block), block) for block in self._block_slices())
+        return Sums.of(blocks, self.rows_held, like=self.stored_mean)
 
     def check_loadable(self, state_dict: dict[str, Any], prefix: str) -> None:
         """Refuse the state of a ring of another shape."""
@@ -273,23 +254,18 @@ class LazyRing(KeepsPrecision):
         return stored.to(self.dtype)
 
     def _follow(self, arriving: Tensor, gaps: Tensor | None, leaving: slice | None) -> None:
-        """Update mean and M2 of the stored rows (Chan et al. 1983, about the mean before the change)."""
-        arriving, held = arriving.to(self.compute_dtype), self.rows_held
-        coming = len(arriving) if gaps is None else (~gaps).sum()
-        center = self.stored_mean
-        if isinstance(held, Tensor) or not held:  # the first rows: a center near them keeps the squares small
-            near = arriving.sum(0) / at_least_1(coming)
-            center = torch.where(held > 0, center, near) if isinstance(held, Tensor) else near
-        change = _without(arriving - center, gaps)
-        first, second = change.sum(0), change.square().sum(0)
-        if leaving is not None:
-            change = self._without_gaps(self.stored[leaving].to(self.compute_dtype) - center, leaving)
-            first, second = first - change.sum(0), second - change.square().sum(0)
-            coming = coming - (len(arriving) if gaps is None else (~self.is_gap[leaving]).sum())
-        count = at_least_1(held + coming)
-        step = first / count
-        self.stored_m2.add_(second).sub_(step.square().mul_(count)).clamp_(min=0)
-        self.stored_mean.copy_(center + step)
+        """Update mean and M2 of the stored rows."""
+        before = Sums(self.stored_mean, self.stored_m2, self.rows_held)
+        leaves = None if leaving is None else self._rows(self.stored[leaving], leaving)
+        self._set_sums(before.moved(Rows(arriving.to(self.compute_dtype), gaps), leaves))
+
+    def _set_sums(self, sums: Sums) -> None:
+        self.stored_mean.copy_(sums.mean)
+        self.stored_m2.copy_(sums.m2)
+
+    def _rows(self, values: Tensor, slots: slice) -> Rows:
+        """Values (n, dim) of some slots."""
+        return Rows(values.to(self.compute_dtype), self.is_gap[slots] if self.may_have_gaps else None)
 
     def _arriving_gaps(self, count: int, kept: Tensor | None) -> Tensor | None:
         """Which of the last ``size`` of ``count`` rows are gaps; None where marks are not needed."""
@@ -297,10 +273,6 @@ class LazyRing(KeepsPrecision):
         if not self.may_have_gaps:
             return None
         return self.is_gap.new_zeros(count)[-self.size :] if kept is None else ~kept[-self.size :]
-
-    def _without_gaps(self, values: Tensor, slots: slice) -> Tensor:
-        """Values (n, dim) of some slots, in place, with zeros for gaps."""
-        return _without(values, self.is_gap[: self.count][slots] if self.may_have_gaps else None)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Non-tensor state."""
@@ -323,8 +295,3 @@ def _write_from(buffer: Tensor, first: int, values: Tensor) -> None:
     until_end = len(buffer) - first
     buffer[first : first + len(values)] = values[:until_end]
     buffer[: max(len(values) - until_end, 0)] = values[until_end:]
-
-
-def _without(values: Tensor, gaps: Tensor | None) -> Tensor:
-    """Values (n, dim), in place, with zeros for gaps (n,)."""
-    return values if gaps is None else values.masked_fill_(gaps[:, None], 0)
