@@ -76,4 +76,5 @@ def _about(center: Tensor, first: Tensor, second: Tensor, held: int | Tensor) ->
     """Sums from the first two moments about a center."""
     divisor = at_least_1(held)
     step = first / divisor
-    return Sums(center + step, (second - step.square().mul_(divisor)).clamp_(min=0), held)
+    m2 = (second - step.square().mul_(divisor)).clamp_(min=0)
+    return Sums(center + step, m2 * (held > 1), held)  # of one row that is left, rounding may leave something
