@@ -119,10 +119,19 @@ def speed(name: str) -> str:
 def cost() -> str:
     """README's figures: what the swap takes of the original's time, and what share of a step that is at all."""
     swaps, shares = read("queue_step"), read("encoder_share")
-    judged = [(result["case"], row) for result in swaps["results"] for row in result["targets"]] if swaps else []
-    fused = [[case, f"{row['ratio']:.2f}"] for case, row in judged if row["ours"] == "auto" and row["against"]]
-    swap = table(["the swap, with `auto`", "time, of the original's"], fused) if fused else f"The swap: {NOT_RUN} yet."
+    swap = _swap_ratios(swaps["results"] if swaps else []) or f"The swap: {NOT_RUN} yet."
     return "\n\n".join([swap, show_shares(shares) if shares else f"Loss against encoder: {NOT_RUN} yet."])
+
+
+def _swap_ratios(results: list[dict[str, Any]]) -> str:
+    """A line for every size of a memory, with the losses on it; empty where none was measured."""
+    lines: dict[str, list[str]] = {}
+    for result in results:
+        loss, size, batch = result["case"].replace(", queue ", ", ").split(", ")
+        for row in result["targets"]:
+            if row["ours"] == "auto" and row["against"]:
+                lines.setdefault(f"{size}, {batch}", []).append(f"{loss} {row['ratio']:.2f}")
+    return "\n".join(f"- {size}, `auto`, of the original's time: {'; '.join(losses)}" for size, losses in lines.items())
 
 
 def comparisons() -> str:

@@ -76,7 +76,7 @@ BAD_BANKS = {
     "name": (
         lambda: AdaptiveMemoryBank(4, 2, "xbnn"),
         ValueError,
-        "identity, xbm, xbn, ema, axbn, kalman, auto, got 'xbnn'",
+        "identity, xbm, xbn, ema, axbn, kalman, auto, or `package.module:Class`, got 'xbnn'",
     ),
     "class": (lambda: AdaptiveMemoryBank(4, 2, XBN), TypeError, r"Did you mean XBN\(\)\?"),
     "none": (lambda: AdaptiveMemoryBank(4, 2, None), TypeError, "`adapter` must be an Adapter or a name, got None"),

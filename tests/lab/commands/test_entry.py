@@ -15,6 +15,7 @@ def test_ctrl_c_during_imports_ends_quietly(imported, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-X", "importtime", "-m", ENTRY, "retrieval", "--out", str(tmp_path / "runs")],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs have it ignored
     )  # fmt: skip
     for line in process.stderr:  # a line for each module that was imported
         if imported in line:
