@@ -66,7 +66,7 @@ def test_the_omniglot_grids_differ_in_nothing_but_the_batch(runs):
         return next(vars(r.config) for r in runs(name) if (r.variant, r.memory, r.config.seed) == ("xbn", 0.5, 0))
 
     large, small = config("omniglot"), config("omniglot_batch_16")
-    assert {key for key in large if large[key] != small[key]} == {"batch_size", "run_name"}
+    assert {key for key in large if large[key] != small[key]} == {"batch_size", "run_name", "group"}
 
 
 def test_moco_runs_on_both_cifars_for_15_epochs_and_more(runs):

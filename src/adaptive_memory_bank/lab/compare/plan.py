@@ -116,7 +116,6 @@ def _plan_run(
         options.pop("memory", None)
         memory = None
     run = _make(config.task, options, where=f"{setting.name}, {variant.name}", seed=seed)
-    given = frozenset(options)
     parts = (setting.name, variant.name, batch and f"b{batch}", memory and f"m{memory:g}", f"s{seed}")
     name = "-".join([*(_slug(str(part)) for part in parts if part), _digest(run)])
     run.out, run.run_name, run.name = config.out, name, variant.name

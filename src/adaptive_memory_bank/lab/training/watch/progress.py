@@ -34,6 +34,7 @@ class Progress(Callback):
             steps = int(trainer.num_training_batches)
             # An average over the whole run, for steps are quick and evaluations are not.
             options: dict[str, Any] = {"smoothing": 0, "bar_format": BAR, "dynamic_ncols": True, "leave": False}
+            options["desc"] = _name(trainer)
             self._bar = tqdm(total=steps * int(trainer.max_epochs or 1), initial=trainer.global_step, **options)
             pl_module.on_embedded = self._evaluated
 
