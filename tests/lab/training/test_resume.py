@@ -79,9 +79,12 @@ def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path,
     assert halves == [result.wandb_id] * 2
 
 
-@pytest.mark.parametrize("left", ["nothing yet", "only the best", "no folder"])
+@pytest.mark.parametrize(
+    ("left", "same_command"),
+    [("nothing yet", True), ("only the best", True), ("only the best", False), ("no folder", False)],
+)
 def test_a_run_without_a_checkpoint_to_resume_from_starts_anew_and_says_so(
-    left, amb, reference, metric_lines, tmp_path, capsys
+    left, same_command, amb, reference, metric_lines, tmp_path, capsys
 ):
     config, never_stopped = reference("retrieval")
     asked = dataclasses.replace(config, run_name="run", checkpoint_every=0)
@@ -92,7 +95,7 @@ def test_a_run_without_a_checkpoint_to_resume_from_starts_anew_and_says_so(
         assert [path.name for path in (folder / "checkpoints").iterdir()] == [BEST]
     elif left == "no folder":
         shutil.rmtree(folder / "checkpoints")
-    run(dataclasses.replace(asked, resume=str(folder)))
+    run(asked if same_command else dataclasses.replace(asked, resume=str(folder)))
     assert f"{folder} has no last.ckpt to resume from: the run starts anew." in capsys.readouterr().err
     assert metric_lines(folder) == metric_lines(never_stopped)
     assert_same(final_state(never_stopped), final_state(folder))

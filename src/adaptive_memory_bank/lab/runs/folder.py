@@ -1,10 +1,14 @@
 """The folder of a run: the names of its files, declared once."""
 
+import os
+import platform
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from adaptive_memory_bank.lab.runs.config import RunConfig, save_config
+from adaptive_memory_bank.lab.runs.files import write_text
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
@@ -30,6 +34,7 @@ class RunFolder:
         self.gallery_file = path / "gallery.json"
         self.log_file = path / "log.txt"
         self.checkpoints = path / "checkpoints"
+        self.process_file = path / ".process"
         self.list_file = path.parent / self.LIST
 
     @classmethod
@@ -59,6 +64,29 @@ class RunFolder:
         if not folder.config_file.is_file():
             raise ValueError(f"{path} is not a run: it has no {folder.config_file.name}.")
         return folder
+
+    @contextmanager
+    def occupied(self) -> Iterator[None]:
+        """Say which process trains in the folder, for as long as it does."""
+        write_text(self.process_file, f"{platform.node()} {os.getpid()}\n")
+        try:
+            yield
+        finally:
+            self.process_file.unlink(missing_ok=True)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether another process trains in the folder; one that was killed does not."""
+        host, _, process = self.process_file.read_text().partition(" ") if self.process_file.exists() else ("", "", "")
+        if host != platform.node():
+            return bool(host)
+        try:
+            os.kill(int(process), 0)  # sends nothing
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return int(process) != os.getpid()
 
     @property
     def starts_anew(self) -> bool:

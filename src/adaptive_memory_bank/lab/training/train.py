@@ -2,8 +2,8 @@
 
 import sys
 from collections.abc import Callable, Collection
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,8 +74,12 @@ def run(
         >>> result.best["best/recall@1"]  # doctest: +SKIP
     """
     folder: RunFolder | None = None
+    if config.resume is None and _writes():
+        config = replace(config, resume=_begun(config))
     if config.resume is not None:
         folder = RunFolder.open(config.resume)
+        if _writes() and folder.in_use:
+            raise ValueError(f"Another process trains in {folder.path}: wait for it, or delete {folder.process_file}.")
         config = resumed_config(config, load_whole_config(type(config), folder.config_file), given=given)
         earlier = read_result(folder)
         if earlier is not None and earlier.status == "complete":
@@ -89,7 +93,14 @@ def run(
         if folder is None and _writes():
             folder = RunFolder.create(training.module.config)
         watching: list[Callback] = [] if tell is None else [ShareDone(tell)]
-        return _train(training, folder, watching, resumed=resumed)
+        with folder.occupied() if folder is not None and _writes() else nullcontext():
+            return _train(training, folder, watching, resumed=resumed)
+
+
+def _begun(config: RunConfig) -> str | None:
+    """The folder of a run that the same command began and that has no checkpoint (any more): it starts anew there."""
+    folder = RunFolder(Path(config.out, config.run_name)) if config.run_name else None
+    return str(folder.path) if folder is not None and folder.starts_anew and not folder.in_use else None
 
 
 def _writes() -> bool:
