@@ -40,7 +40,7 @@ class MemoryCriterion(nn.Module):
     def last_pairs(self) -> Pairs | None:
         """Pairs the miner kept."""
         miner = cast("Any", self.memory.miner)
-        return None if miner is None else Pairs(int(miner.num_pos_pairs), int(miner.num_neg_pairs))
+        return None if miner is None else Pairs(miner.num_pos_pairs, miner.num_neg_pairs)  # tensors on a GPU
 
     def forward(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Loss of rows (B, dim)."""
@@ -91,8 +91,11 @@ def pairs_kept(criterion: nn.Module) -> float | Tensor | None:
     """Pairs that the last loss was made of; None where nobody counted."""
     if isinstance(criterion, MemorySupConLoss):
         return measured(criterion.last_pair_counts.sum().float())
-    pairs: Pairs | None = cast("Any", criterion).last_pairs
-    return None if pairs is None else float(sum(pairs))
+    pairs: Any = cast("Any", criterion).last_pairs
+    if pairs is None:
+        return None
+    total = pairs.positive + pairs.negative
+    return measured(total.float()) if isinstance(total, Tensor) else float(total)
 
 
 def check_loss_options(config: RetrievalConfig) -> None:
