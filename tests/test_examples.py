@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -16,6 +18,7 @@ def run(name, *arguments):
     return finished.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_lightly_moco_has_a_fresher_queue_than_lightlys():
     lines = run("lightly_moco.py", "--steps", "100")
     rows = [line.split() for line in lines[2:]]

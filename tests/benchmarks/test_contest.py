@@ -71,9 +71,10 @@ def test_shares_are_of_the_step_with_loss_and_encoder():
 
 def test_the_swap_s_ratios_reach_the_readme(monkeypatch):
     target = contest.judge(Aim("auto", "original", 0.3), {"auto": MEASURED["ours"], "original": MEASURED["theirs"]})
-    files = {"queue_step": {"results": [{"case": "a queue", "targets": [target]}]}}
+    cases = [f"{loss}, 4,096 x 128, batch 64" for loss in ("SupConLoss", "NTXentLoss")]
+    files = {"queue_step": {"results": [{"case": case, "targets": [target]} for case in cases]}}
     monkeypatch.setattr(pages, "read", files.get)
-    assert "| a queue | 0.25 |" in pages.cost()
+    assert "- 4,096 x 128, batch 64, `auto`, of the original's time: SupConLoss 0.25; NTXentLoss 0.25" in pages.cost()
     assert "Loss against encoder: not run yet." in pages.cost()
 
 

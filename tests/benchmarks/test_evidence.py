@@ -137,6 +137,7 @@ def test_the_pictures_name_every_adapter_and_repeat_to_the_byte(written, retriev
     assert (tmp_path / "tiny_staleness.svg").read_text() == staleness
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_on_elsewhere_from_the_json_alone(written, content, grid, tmp_path):
     assert len(restore.restore(written[0] / "tiny.json", tmp_path)) == content["complete"] == 17
     compare(grid(tmp_path), command="amb compare --config x.yaml")  # trains the one that is missing

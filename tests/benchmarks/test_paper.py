@@ -138,6 +138,7 @@ def shown(section):
     return {cell.text for table in tables(section) for row in table.rows for cell in row}
 
 
+@pytest.mark.slow
 def test_the_command_itself_runs_one(datasets, tmp_path, capfd):
     """Through `amb compare`, its workers and its report; the command line beats the file."""
     words = small(PAPER / "additional_comparisons.yaml", datasets, tmp_path / "runs")

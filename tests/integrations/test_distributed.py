@@ -93,6 +93,7 @@ def test_inside_pmls_wrapper_every_rank_has_the_memory_of_one_process_with_the_w
         assert rank["position"] == memory.queue_idx
 
 
+@pytest.mark.slow
 def test_lightning_with_two_processes_has_equal_banks_and_saves_them(tmp_path):
     finish(start("lightning_ddp.py", tmp_path))
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))

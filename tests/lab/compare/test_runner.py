@@ -140,6 +140,7 @@ def test_what_is_complete_is_not_repeated_and_what_failed_is_tried_again(finishe
     assert len(before) == 3
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_takes_only_its_run_with_it(tiny, tmp_path):
     config = CompareConfig(
         adapters=["xbn"], seeds=[0, 1], out=str(tmp_path), options={**tiny, "epochs": 3, "checkpoint_every": 1}
@@ -228,6 +229,7 @@ def test_a_comparison_can_be_read_again(finished):
     assert [run.name for run in read_comparison([config.out]).runs] == [run.name for run in comparison.runs]
 
 
+@pytest.mark.slow
 def test_moved_or_copied_it_goes_on_whatever_became_of_its_files(tiny, tmp_path):
     """Without checkpoints, with only the best, with half a result: what is complete stays, the rest starts anew."""
     adapters = ["none", "identity", "xbn", "ema"]

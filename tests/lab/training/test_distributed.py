@@ -64,6 +64,7 @@ def test_retrieval_on_two_processes(retrieval_config, tmp_path):
     assert len(list((tmp_path / "runs" / "run" / "wandb").glob("offline-run-*"))) == 1
 
 
+@pytest.mark.slow
 def test_moco_under_torchrun(moco_config, tmp_path):
     config = moco_config(adapter="xbn", run_name="run", devices=2, accelerator="cpu", batch_size=8)
     ranks, result = run_on_two(config, tmp_path, "torchrun")
@@ -75,6 +76,7 @@ def test_moco_under_torchrun(moco_config, tmp_path):
     assert {name: value for name, value in result["metrics"].items() if name.startswith("val/")} == alone
 
 
+@pytest.mark.slow
 def test_a_fresh_memory_is_shared_out_and_equal_on_both_processes(retrieval_config, metric_lines, tmp_path):
     config = retrieval_config(
         adapter="fresh", fresh_every=4, memory=70, run_name="run", devices=2, accelerator="cpu", batch_size=8, lr=1e-30

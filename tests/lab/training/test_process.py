@@ -35,6 +35,7 @@ def page_faults(how: str) -> int:
     return int(run.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`mallopt` is glibc's")
 def test_kept_memory_is_not_fetched_from_the_kernel_again():
     plain, kept = page_faults("plain"), page_faults("keep")

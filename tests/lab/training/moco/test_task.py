@@ -15,6 +15,7 @@ from adaptive_memory_bank.lab.training.moco.config import MocoConfig
 from adaptive_memory_bank.losses import MemoryInfoNCELoss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", ["none", "auto"])
 def test_features_learn_without_labels(adapter, moco_config):
     """On digits, against the same network untrained."""
