@@ -178,7 +178,12 @@ def test_stopped_or_killed_it_goes_on_where_it_was(tiny, tmp_path):
     def start(epochs):
         """Start the command, and wait until its run has so many epochs behind it."""
         with log.open("w") as printed:
-            process = subprocess.Popen([*command, "--out", str(out)], stderr=printed, stdout=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [*command, "--out", str(out)],
+                stderr=printed,
+                stdout=subprocess.DEVNULL,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs have it ignored
+            )
         wait_for(lambda: epochs_in(run.folder)[-1:] >= [epochs] or process.poll() is not None)
         assert process.poll() is None, log.read_text()
         return process
