@@ -22,6 +22,7 @@ from adaptive_memory_bank.lab.compare.reading import read_comparison
 from adaptive_memory_bank.lab.compare.runner import compare
 from adaptive_memory_bank.lab.compare.table import summary
 from adaptive_memory_bank.lab.tracking.dashboard import make_workspace, spec_of
+from interruptible import start_interruptible
 
 PATIENCE = 300.0
 
@@ -156,50 +157,35 @@ def test_a_worker_that_dies_takes_only_its_run_with_it(tiny, tmp_path):
     assert [entry["status"] for entry in json.loads((tmp_path / "results.json").read_text())] == ["failed", "complete"]
 
 
+def start(run, options, log, epochs):
+    """Start the comparison of one run as a command, and wait until the run has so many epochs behind it."""
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    words = ["compare", "--adapters", "xbn", "--seeds", "0", *flags, "--out", run.config.out]
+    with log.open("w") as printed:
+        process = start_interruptible(words, stderr=printed, stdout=subprocess.DEVNULL)
+    wait_for(lambda: epochs_in(run.folder)[-1:] >= [epochs] or process.poll() is not None)
+    assert process.poll() is None, log.read_text()
+    return process
+
+
 @pytest.mark.slow
 def test_stopped_or_killed_it_goes_on_where_it_was(tiny, tmp_path):
-    out, log = tmp_path / "out", tmp_path / "printed.txt"
-    options = {**tiny, "epochs": 12}
-    flags = [f"--{name}={value}" for name, value in options.items()]
-    command = [
-        sys.executable,
-        "-m",
-        "adaptive_memory_bank.lab.commands.main",
-        "compare",
-        "--adapters",
-        "xbn",
-        "--seeds",
-        "0",
-        *flags,
-    ]
+    out, log, options = tmp_path / "out", tmp_path / "printed.txt", {**tiny, "epochs": 12}
     config = CompareConfig(adapters=["xbn"], seeds=[0], out=str(out), options=options)
     (run,) = plan_runs(config)
 
-    def start(epochs):
-        """Start the command, and wait until its run has so many epochs behind it."""
-        with log.open("w") as printed:
-            process = subprocess.Popen(
-                [*command, "--out", str(out)],
-                stderr=printed,
-                stdout=subprocess.DEVNULL,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs have it ignored
-            )
-        wait_for(lambda: epochs_in(run.folder)[-1:] >= [epochs] or process.poll() is not None)
-        assert process.poll() is None, log.read_text()
-        return process
-
-    process = start(epochs=2)
+    process = start(run, options, log, epochs=2)
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE) == 130
     assert "The same command resumes from here." in log.read_text()
     assert status_of(run) == "interrupted"
 
-    process = start(epochs=epochs_in(run.folder)[-1] + 2)
+    process = start(run, options, log, epochs=epochs_in(run.folder)[-1] + 2)
     process.kill()
     process.wait(PATIENCE)
     wait_for(lambda: status_of(run) == "interrupted")  # nobody is left to tell the worker, it notices by itself
 
-    compare(CompareConfig(adapters=["xbn"], seeds=[0], out=str(out), options=options), file=io.StringIO())
+    compare(config, file=io.StringIO())
     assert status_of(run) == "complete"
     assert epochs_in(run.folder) == list(range(12))
 
