@@ -38,9 +38,8 @@ def _answer_all(jobs: "queue.Queue[str | None]", busy: threading.Event, answers:
     from adaptive_memory_bank.lab.training.train import run  # noqa: F401  imported while the first job is on its way
 
     keep_freed_memory()
-    signal.pthread_sigmask(
-        signal.SIG_UNBLOCK, {signal.SIGINT}
-    )  # the pool has it blocked: imports cannot be interrupted
+    # The pool starts it with SIGINT blocked, for imports turn an interrupt into errors of their own.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     while (line := jobs.get()) is not None:
         busy.set()
         answer = run_job(json.loads(line), tell=partial(_tell, answers))
