@@ -1,11 +1,12 @@
 import json
+import subprocess
 from dataclasses import replace
 
 import pytest
 
 from adaptive_memory_bank.lab.runs.config import make_config
 from adaptive_memory_bank.lab.runs.folder import RunFolder
-from adaptive_memory_bank.lab.runs.results import Run, RunResult, read_result, read_results, write_result
+from adaptive_memory_bank.lab.runs.results import Run, RunResult, code_commit, read_result, read_results, write_result
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 
 
@@ -83,3 +84,24 @@ def test_the_position_in_a_comparison_wins_over_what_the_run_knows(tmp_path):
     run = Run.placed(tmp_path, result, {"variant": "XBM*", "setting": "SOP", "batch_size": 32, "memory": 0.5})
     assert (run.name, run.setting, run.batch_size, run.memory, run.seed) == ("XBM*", "SOP", 32, 0.5, 3)
     assert Run.placed(tmp_path, replace(result, adapter="none"), {}).memory is None
+
+
+def test_the_commit_of_the_code_is_that_of_its_checkout_and_marked_where_files_have_changed(tmp_path):
+    def git(*words):
+        identity = ["-c", "user.name=x", "-c", "user.email=x"]
+        return subprocess.run(["git", "-C", tmp_path, *identity, *words], check=True, capture_output=True, text=True)
+
+    assert code_commit(tmp_path) is None
+    code_commit.cache_clear()
+    git("init")
+    (tmp_path / "code.py").write_text("1")
+    git("add", ".")
+    git("commit", "-m", "x")
+    git("tag", "v1")
+    commit = git("rev-parse", "HEAD").stdout.strip()
+    assert code_commit(tmp_path) == commit
+    code_commit.cache_clear()
+    (tmp_path / "code.py").write_text("2")
+    assert code_commit(tmp_path) == f"{commit}+"
+    (tmp_path / "site-packages").mkdir()
+    assert code_commit(tmp_path / "site-packages") is None

@@ -2,12 +2,14 @@
 
 import os
 import platform
+import shutil
+import subprocess
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ class RunResult:
         seconds: The whole run, evaluation included, since it was last started.
         status: `running`, `complete`, `interrupted` or `failed`.
         error: Why it failed.
-        versions: Of Python and the packages that matter.
+        versions: Of Python and the packages that matter; in a checkout also the commit of the code.
         other: Keys of the file that are not among these.
     """
 
@@ -168,7 +170,20 @@ def _versions() -> dict[str, str]:
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    return versions
+    commit = code_commit()
+    return {**versions, "commit": commit} if commit else versions
+
+
+@cache
+def code_commit(folder: Path = Path(__file__).parent) -> str | None:
+    """The commit that the code in a folder is at, with `+` where files have changed since; None outside a checkout."""
+    if shutil.which("git") is None or not _git(folder, "ls-files", "."):  # an environment inside another checkout
+        return None
+    return _git(folder, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+") or None
+
+
+def _git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False).stdout.strip()
 
 
 @dataclass(frozen=True)
