@@ -183,7 +183,8 @@ def code_commit(folder: Path = Path(__file__).parent) -> str | None:
 
 
 def _git(folder: Path, *words: str) -> str:
-    return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False).stdout.strip()
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 @dataclass(frozen=True)
