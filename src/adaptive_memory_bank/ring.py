@@ -163,16 +163,21 @@ class LazyRing(KeepsPrecision):
         slots[: max(count - self.size, 0)] = -1
         return slots
 
-    def realign(self, target: Moments, where: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
+    def realign(
+        self, target: Moments, where: Tensor | None = None, *, now: Moments | None = None
+    ) -> tuple[Tensor, Tensor] | None:
         """Give the rows the moments ``target``: ``z <- (z - E[R]) * sigma / s[R] + mu`` (ICCV 2023, eq. 3).
 
         Args:
             target: Whose ``mean`` and ``std`` count.
             where: Shape (), boolean: False leaves the rows alone. None is True.
+            now: Moments of R, where R is more than the rows of this ring; None: these are all.
 
         Returns:
             ``E[R]`` and ``s[R]`` before, (dim,) each; None without rows.
         """
+        if self.count and now is not None:
+            return self.map.move(now, target, where)
         if self.count:
             return self.map.match(self.stored_mean, self._stored_std(), target, where)
         if self._is_half:
