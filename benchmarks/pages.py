@@ -19,6 +19,7 @@ from encoder_share import show_shares
 from evidence_page import show
 from markers import Fill, fill_page, table
 from measure import RESULTS, listed, read
+from scaling import show_billion, show_measured
 
 HERE = Path(__file__).parent
 PAPER = HERE / "paper"
@@ -106,6 +107,7 @@ def tracking(found: dict[str, Any]) -> str:
 
 FILLS = (loss_step, queue_step, encoder_share, adaptation_cost, retrieval_eval, trainer_overhead, tracking)
 SPEED = {fill.__name__: fill for fill in FILLS}
+OWN_PAGES = {"scaling": show_measured}
 
 
 def speed(name: str) -> str:
@@ -113,7 +115,7 @@ def speed(name: str) -> str:
     found = read(name)
     if found is None:
         return f"{NOT_RUN[0].upper()}{NOT_RUN[1:]} yet."
-    return f"{SPEED[name](found)}\n\n`{found['command']}`; {listed(found['versions'])}."
+    return f"{(SPEED | OWN_PAGES)[name](found)}\n\n`{found['command']}`; {listed(found['versions'])}."
 
 
 def cost() -> str:
@@ -176,6 +178,7 @@ def _measured(found: dict[str, Any] | None, setting: str, variant: str) -> str:
 PAGES: dict[Path, dict[str, Fill]] = {
     HERE.parent / "README.md": {**headline.PARTS, "cost": cost},
     HERE / "README.md": {**{name: partial(speed, name) for name in SPEED}, "comparisons": comparisons},
+    HERE / "scaling.md": {"scaling": partial(speed, "scaling"), "billion": show_billion},
     PAPER / "README.md": {"paper": paper},
 }
 
