@@ -1,7 +1,7 @@
 """One bank on several processes: each holds a share of the rows, and the loss compares with all of them.
 
-For banks that no device holds alone. Rows stay where they were made; moments, queries and their gradients travel. States
-say whose share they are, so `torch.distributed.checkpoint` writes and reads them side by side.
+For banks that no device holds alone. Rows stay where they were made; moments, queries and their gradients travel.
+States say whose share they are, so `torch.distributed.checkpoint` writes and reads them side by side.
 
     torchrun --standalone --nproc-per-node 2 examples/recipes/ddp_sharded.py
 """

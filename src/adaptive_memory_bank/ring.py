@@ -53,8 +53,7 @@ class LazyRing(KeepsPrecision):
         self.register_buffer("stored_mean", torch.zeros(dim, dtype=exact))
         self.register_buffer("stored_m2", torch.zeros(dim, dtype=exact))
         self.map = AffineMap(dim, exact)
-        self.cursor = 0
-        self.count = 0
+        self.cursor = self.count = 0
         self.labelled: bool | None = None
         self.may_have_gaps = False
 
@@ -281,8 +280,7 @@ class LazyRing(KeepsPrecision):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Non-tensor state."""
-        position = {"cursor": self.cursor, "count": self.count, "labelled": self.labelled}
-        return {**position, "may_have_gaps": self.may_have_gaps}
+        return {name: getattr(self, name) for name in ("cursor", "count", "labelled", "may_have_gaps")}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_extra_state` returned."""
