@@ -75,7 +75,7 @@ def bytes_sent(at: Setting) -> dict[str, float]:
     row = FLOAT * at.dim + INTEGER * labelled
     if not at.is_sharded:
         return {"counts": counts, "batch": others * at.batch * row}
-    numbers_to_add = (5 * DOUBLE + FLOAT) if labelled else 2 * FLOAT
+    numbers_to_add = (5 * DOUBLE + FLOAT) if labelled else 2 * DOUBLE
     return {
         "counts": counts,
         "moments": others * DOUBLE * (3 + 5 * at.dim),

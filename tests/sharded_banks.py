@@ -96,8 +96,9 @@ def work(rank, ranks, folder):
     torch.set_num_threads(1)
     early = AdaptiveMemoryBank(SIZE, DIM, "xbn", shard_distributed=True)  # before the ranks are known
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
+    named = all(key.startswith(f"rank_{rank}_of_{ranks}.") for key in early.state_dict())
     early.update(torch.ones(2, DIM))
-    done = {"uneven": [train(case, rank)[1] for case in CASES], "early": len(early.ring.stored)}
+    done = {"uneven": [train(case, rank)[1] for case in CASES], "early": (named, len(early.ring.stored))}
     even = [(case, case.make(8 * ranks, shard_distributed=True)) for case in EVEN_CASES]
     done["even"] = [train(case, rank, EVEN, loss)[1] for case, loss in even]
     done["resumed"] = resume(rank, folder)

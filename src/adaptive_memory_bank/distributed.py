@@ -57,7 +57,7 @@ class Ranks(Protocol):
         """The largest over the ranks, elementwise."""
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over the ranks, elementwise."""
+        """The sum over the ranks, elementwise, of floating point numbers."""
 
     def sum_to_owners(self, values: Tensor) -> Tensor:
         """Values (Q, ...) of all queries, summed over the ranks; each gets those of its own queries, (B, ...)."""
@@ -113,8 +113,8 @@ class Together:
         return _reduced(values, dist.ReduceOp.MAX)
 
     def sum(self, values: Tensor) -> Tensor:
-        """A fresh tensor."""
-        return _reduced(values, dist.ReduceOp.SUM)
+        """A fresh tensor, summed up in double precision: of a billion rows, some are few."""
+        return _reduced(values.double(), dist.ReduceOp.SUM).to(values.dtype)
 
     def sum_to_owners(self, values: Tensor) -> Tensor:
         """Each rank sends the others what is theirs, and adds up what it gets, in rank order."""

@@ -138,6 +138,8 @@ class StatefulBank(nn.Module):
 
     def state_dict(self, *args: Any, prefix: str = "", **options: Any) -> Any:
         """The state of this rank's share; in shards, its keys say whose it is."""
+        if not self.ring.count:
+            self._claim_share()
         return super().state_dict(*args, prefix=f"{prefix}{self.share.prefix}", **options)
 
     def get_extra_state(self) -> dict[str, Any]:

@@ -169,7 +169,7 @@ class _Negatives:
     @property
     def kept(self) -> Tensor:
         """How many were kept, in all, (), or of each query, (B,)."""
-        return self.sums.kept.long() if self.count is None else self.count
+        return self.sums.kept if self.count is None else self.count
 
     @property
     def positives_below(self) -> float | Tensor:

@@ -37,7 +37,7 @@ class SoftSum:
             self.nothing = -torch.inf
         self.total = queries.new_zeros(len(queries))
         self.weighted = torch.zeros_like(queries) if gradient else None
-        self.kept = torch.zeros_like(self.total, dtype=torch.float64)
+        self.kept = torch.zeros_like(self.total, dtype=torch.int64)
 
     def add(self, block: Block) -> None:
         """Count a block in; its logits are used up."""
@@ -49,7 +49,7 @@ class SoftSum:
             self.kept += (block.logits > self.nothing).sum(0)
         terms = self._terms(block.logits)
         if self.bounded:  # the same in a third of the time: sums of a power of two are exact
-            self.kept += torch.clamp(terms, max=SMALLEST_TERM).sum(0).div_(SMALLEST_TERM).round_()
+            self.kept += torch.clamp(terms, max=SMALLEST_TERM).sum(0).div_(SMALLEST_TERM).round_().long()
         self._weigh(terms, block)
 
     def _terms(self, logits: Tensor) -> Tensor:

@@ -97,10 +97,10 @@ def _against_all_rows(ring: LazyRing, pairs: Compared, negatives: SoftSum, ranks
     terms = (logits - top).exp_().masked_fill_(dropped, 0)  # (h, Q)
     negatives.agree(ranks)
     of_each = kept.sum(0), pairs.negatives, logits.masked_fill(dropped, 0).sum(0), terms.sum(0), negatives.total
-    summed = ranks.sum(torch.stack([part.double() for part in of_each]))  # (5, Q)
-    count, different, total, of_positives, negatives.total = summed[0], summed[1], *summed[2:].to(logits.dtype)
-    counts = torch.stack([count[ranks.own].sum(), different[ranks.own].sum()]).long()
-    count, counted = count.clamp(min=1).to(logits.dtype), count > 0
+    summed = ranks.sum(torch.stack([part.to(logits.dtype) for part in of_each]))  # (5, Q)
+    counts = summed[:2, ranks.own].long().sum(1)
+    count, _, total, of_positives, negatives.total = summed.unbind()
+    count, counted = count.clamp(min=1), count > 0
     whole = torch.logaddexp(negatives.log(), of_positives.log_() + top)
     losses = torch.where(counted, whole - total / count, 0)
     gradient = negatives.over(whole)
