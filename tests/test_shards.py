@@ -233,10 +233,9 @@ def test_replicas_and_shares_exclude_each_other():
         AdaptiveMemoryBank(8, 2, gather_distributed=True, shard_distributed=True)
 
 
-def test_a_bank_made_before_the_ranks_are_known_takes_its_share_with_its_first_batch(group):
-    assert [rank["early"] for rank in group[0]] == [
-        Share(rank, len(group[0])).rows_of(SIZE) for rank in range(len(group[0]))
-    ]
+def test_a_bank_made_before_the_ranks_are_known_takes_its_share_as_soon_as_they_are(group):
+    shares = [Share(rank, len(group[0])).rows_of(SIZE) for rank in range(len(group[0]))]
+    assert [rank["early"] for rank in group[0]] == [(True, rows) for rows in shares]
     assert all(
         re.search("is now rank . of .; make it after `init_process_group`", rank["too late"]) for rank in group[0]
     )
