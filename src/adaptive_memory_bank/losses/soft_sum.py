@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from adaptive_memory_bank.losses.walk import Block
+from adaptive_memory_bank.losses.walk import Block, add_weighted_rows
 
 SAFE_EXPONENT = 50.0  # sums of exp(+-this) over any bank are far from the ends of float32
 SMALLEST_TERM = 2.0**-80  # below the exponential of any bounded logit, above that of `SoftSum.nothing`
@@ -67,7 +67,7 @@ class SoftSum:
             return
         if block.factors is not None:
             terms *= block.factors
-        self.weighted.addmm_(terms.T, block.rows)
+        add_weighted_rows(self.weighted, terms, block.rows)
 
     def _raise_offset(self, logits: Tensor) -> None:
         offset = torch.maximum(self.offset, logits.amax(0))
