@@ -23,8 +23,8 @@ class SoftSum:
 
     Attributes:
         sharpness: Logits are cosines times this: one over temperature.
-        nothing: A logit that adds nothing. Minus infinity, and whatever has a subnormal exponential, would take exp's
-            slow path, which costs more than all else on the similarities together.
+        nothing: A logit that adds nothing. A subnormal exponential would take a processor's slow path, several times
+            as long; so would minus infinity in ``exp``, though not in ``exp2``.
         kept: The terms counted by `add_counted`, (), a whole number.
     """
 
