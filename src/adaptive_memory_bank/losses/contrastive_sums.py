@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from adaptive_memory_bank.losses.compare import Compared, add_positives, mean_weights
-from adaptive_memory_bank.losses.walk import Block, rows_above
+from adaptive_memory_bank.losses.walk import Block, add_weighted_rows, rows_above
 from adaptive_memory_bank.ring import LazyRing
 
 
@@ -129,4 +129,5 @@ class HingeSum:
         self.above_zero += outside.numel() - outside.sum()
         if self.weighted is not None:
             weights = self.distance.fall(distances).masked_fill_(outside, 0)
-            self.weighted.addmm_((weights if block.factors is None else weights.mul_(block.factors)).T, block.rows)
+            weights = weights if block.factors is None else weights.mul_(block.factors)
+            add_weighted_rows(self.weighted, weights, block.rows)
