@@ -1,10 +1,12 @@
 """The trials that chose the protocol on CUB see training species alone, and each is told as far as it came."""
 
 import json
+from pathlib import Path
 
 import cub200_protocol as protocol
 import pytest
 
+from adaptive_memory_bank.lab.compare.plan import plan_runs
 from adaptive_memory_bank.lab.data import load_dataset
 from adaptive_memory_bank.lab.runs.config import make_config
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
@@ -25,13 +27,46 @@ def test_a_trial_is_a_valid_run(trial):
     make_config(RetrievalConfig, **{**protocol.BASE, **protocol.UNSEEN, **protocol.TRIALS[trial]}).check()
 
 
+def test_trials_are_at_the_size_and_with_the_schedule_of_the_grid(parse):
+    words = ("--config", Path(protocol.__file__).with_name("cub200.yaml"), "--weights", "w.pth")
+    for run in plan_runs(parse(*words)):
+        for name, value in protocol.BASE.items():
+            if name != "batch_size":
+                assert getattr(run.config, name) == value, name
+
+
+def test_plain_memory_and_none_are_tried_with_the_care_of_the_adapters():
+    def tried(contestant):
+        own = [trial for name, trial in protocol.TRIALS.items() if name.startswith(f"{contestant}, lr ")]
+        return {(trial["lr"], trial.get("memory_start")) for trial in own}
+
+    assert tried("identity") == tried("xbn") == tried("auto") == {(3e-5, 1), (1e-4, 1), (3e-4, 1), (1e-4, 0)}
+    assert {lr for lr, _ in tried("none")} == {lr for lr, _ in tried("none, batch 128")} == {3e-5, 1e-4, 3e-4}
+    assert protocol.TRIALS["none, batch 128, lr 0.0003"]["batch_size"] == 128
+
+
+def test_each_contestant_gets_its_own_best_trial_once_all_of_them_are_complete():
+    scores = dict.fromkeys(protocol.TRIALS, 0.1)
+    scores |= {"none, lr 0.0003": 0.2, "identity, lr 0.0001, at once": 0.3}
+    found = [
+        {"trial": trial, "status": "complete", "held_out_recall@1": [0.9, score]} for trial, score in scores.items()
+    ]
+    found[-1]["status"] = "running"  # of auto
+    chosen = protocol.choices(found)
+    assert list(chosen) == ["none", "none, batch 128", "identity", "xbn"]
+    assert chosen["none"] == {"lr": 3e-4}
+    assert chosen["identity"] == {"lr": 1e-4, "memory_start": 0.0}
+
+
 def test_a_trial_is_told_as_far_as_it_came(tmp_path):
-    folder = protocol.folder_of("none, lr 3e-4", tmp_path)
+    folder = protocol.folder_of("none, lr 0.0003", tmp_path)
     folder.mkdir()
-    assert protocol.read("none, lr 3e-4", tmp_path) is None
+    assert protocol.read("none, lr 0.0003", tmp_path) is None
     lines = [{"train/loss_epoch": 3.0, "time/step_ms": 9.0}, {"val/recall@1": 0.25}, {"val/recall@1": 0.5}]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     (folder / "result.json").write_text(json.dumps({"status": "running"}))
-    found = protocol.read("none, lr 3e-4", tmp_path)
+    found = protocol.read("none, lr 0.0003", tmp_path)
     assert found["held_out_recall@1"] == [0.25, 0.5]
-    assert "| none, lr 3e-4 | `lr 0.0003` | 25.0 50.0 | not finished |" in protocol.table([found], {"64": 0.3})
+    page = protocol.table([found], {"64": 0.3})
+    assert "| none, lr 0.0003 | `adapter none`, `lr 0.0003` | 25.0 50.0 | not finished |" in page
+    assert "Nothing yet." in page
