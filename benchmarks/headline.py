@@ -9,6 +9,7 @@ from evidence_words import sentences, show_difference
 from markers import Fill, table
 from measure import read
 
+from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS
 from adaptive_memory_bank.lab.runs.metrics import BY_NAME
 from adaptive_memory_bank.lab.runs.variants import COMPARED, FRESH
 
@@ -31,12 +32,15 @@ DEFAULT = "auto"  # the adapter whose intervals a line shows: the default, fixed
 
 
 def shown() -> dict[str, Found]:
-    """The comparisons to show: the fair ones that are there, or what there was before them."""
-    for group in (FAIR, BEFORE):
-        found = {name: content for name in group if (content := read(name)) is not None}
-        if found:
-            return found
-    return {}
+    """The comparisons to show: the fair ones that are there with enough seeds, or what there was before them."""
+    fair, before = ({name: found for name in group if (found := read(name)) is not None} for group in (FAIR, BEFORE))
+    return {name: found for name, found in fair.items() if is_ready(found)} or before
+
+
+def is_ready(found: Found) -> bool:
+    """Whether the default adapter has as many seeds as a judgement takes, in the first condition."""
+    rows = found["tables"][0]["rows"] if found["tables"] else []
+    return any(row["variant"] == DEFAULT and row["seeds"] >= FEWEST_SEEDS for row in rows)
 
 
 def headline() -> str:
