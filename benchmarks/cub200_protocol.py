@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from measure import RESULTS, facts, write
 
 from adaptive_memory_bank.lab.data import eval_transform, load_dataset
@@ -135,6 +136,12 @@ def choices(trials: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return chosen
 
 
+def grid_variants(chosen: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The choices as `cub200.yaml` takes them; who had no trials of his own has those of his nearest relative."""
+    relatives = {"axbn": "xbn", "fresh": "identity"}
+    return {**chosen, **{name: chosen[other] for name, other in relatives.items() if other in chosen}}
+
+
 def collect(options: argparse.Namespace) -> None:
     """Write what is there, in the order of `TRIALS`, as JSON and as a table."""
     trials = [found for trial in TRIALS if (found := read(trial, options.runs)) and found["held_out_recall@1"]]
@@ -159,8 +166,10 @@ def table(trials: list[dict[str, Any]], features: dict[str, float]) -> str:
         scores = " ".join(f"{100 * value:.1f}" for value in found["held_out_recall@1"])
         pace = f"{found['seconds']:.0f}" if found["status"] == "complete" else "not finished"
         lines.append(f"| {found['trial']} | {_words(found['changed'])} | {scores} | {pace} |")
-    lines += ["", "Chosen: the highest Recall@1 after the last epoch, for every contestant among its own trials.", ""]
-    lines += [f"- {name}: {_words(options)}" for name, options in choices(trials).items()] or ["Nothing yet."]
+    lines += ["", "Chosen for `cub200.yaml`: the highest Recall@1 after the last epoch, each among its own trials.", ""]
+    variants = grid_variants(choices(trials))
+    text = yaml.safe_dump({"variants": variants}, sort_keys=False) if variants else "# nothing yet\n"
+    lines += [f"```yaml\n{text}```"]
     return "\n".join(lines) + "\n"
 
 

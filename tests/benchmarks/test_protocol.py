@@ -1,10 +1,16 @@
 """The trials that chose the protocol on CUB see training species alone, and each is told as far as it came."""
 
 import json
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import cub200_protocol as protocol
+import measure
 import pytest
+import timm
+import torch
+import yaml
 
 from adaptive_memory_bank.lab.compare.plan import plan_runs
 from adaptive_memory_bank.lab.data import load_dataset
@@ -69,4 +75,38 @@ def test_a_trial_is_told_as_far_as_it_came(tmp_path):
     assert found["held_out_recall@1"] == [0.25, 0.5]
     page = protocol.table([found], {"64": 0.3})
     assert "| none, lr 0.0003 | `adapter none`, `lr 0.0003` | 25.0 50.0 | not finished |" in page
-    assert "Nothing yet." in page
+    assert "# nothing yet" in page
+
+
+def test_the_grid_has_what_the_trials_chose_and_nothing_else():
+    grid = yaml.safe_load(Path(protocol.__file__).with_name("cub200.yaml").read_text())
+    chosen = measure.read(protocol.NAME).get("chosen", {})  # the provisional trials chose nothing
+    assert grid["settings"][0]["variants"] == protocol.grid_variants(chosen)
+
+
+def test_who_had_no_trials_takes_after_a_relative():
+    chosen = {"identity": {"lr": 1e-4, "memory_start": 0.0}, "xbn": {"lr": 3e-4, "memory_start": 1.0}}
+    found = protocol.grid_variants(chosen)
+    assert (found["fresh"], found["axbn"]) == (chosen["identity"], chosen["xbn"])
+    assert yaml.safe_load(yaml.safe_dump(found)) == found
+
+
+@pytest.mark.slow
+def test_a_trial_trains_and_is_collected(tmp_path, monkeypatch):
+    """The script itself, on birds of 16 x 16 and a backbone without knowledge."""
+    for number, image in product(range(1, 101), range(4)):
+        write_image(tmp_path / "CUB_200_2011" / "images" / f"{number:03}.Bird" / f"{image}.jpg")
+    torch.save(timm.create_model(protocol.BASE["model"]).state_dict(), tmp_path / "w.pth")
+    monkeypatch.setattr(protocol, "BASE", {**protocol.BASE, "image_size": 32, "epochs": 2})
+    monkeypatch.setattr(protocol, "RESULTS", tmp_path)
+    monkeypatch.setattr(protocol, "write", partial(measure.write, results=tmp_path))
+    where = ["--weights", str(tmp_path / "w.pth"), "--data_root", str(tmp_path), "--runs", str(tmp_path / "runs")]
+    monkeypatch.setattr("sys.argv", ["cub200_protocol.py", "auto, lr 0.0001, at once", *where])
+    protocol.main()
+    found = measure.read(protocol.NAME, tmp_path)
+    assert [(trial["trial"], trial["status"]) for trial in found["trials"]] == [
+        ("auto, lr 0.0001, at once", "complete")
+    ]
+    assert len(found["trials"][0]["held_out_recall@1"]) == 2
+    assert set(found["frozen_recall@1"]) == {"32"}
+    assert str(tmp_path) not in found["command"]
