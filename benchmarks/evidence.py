@@ -1,8 +1,9 @@
 """Gathers a comparison's folder of runs into `results/<name>.json`, a page `<name>.md`, pictures and the runs' logs.
 
-    python benchmarks/evidence.py RUNS [--name omniglot]
+    python benchmarks/evidence.py RUNS [--name omniglot] [--config benchmarks/omniglot.yaml]
 
-Works while the comparison still runs: only complete runs count, and all files say how many of how many there are.
+Works while the comparison still runs: only complete runs count, and all files say how many of how many there are. With
+`--config` they are the runs of that file, however they were started; otherwise those of the last `amb compare`.
 No value is chosen on the test images: where a run held out no classes to choose its epoch on (MoCo has none to hold
 out), the last epoch alone is reported.
 """
@@ -16,6 +17,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from typing import Any
 import evidence_logs
 import evidence_page
 import evidence_pictures
+import grids
 import measure
 
 from adaptive_memory_bank.lab.compare.ceiling import shares_of_the_way
@@ -195,7 +198,8 @@ def _differences(
     """To one variant, paired over seeds, with intervals that hold for all variants of the table together."""
     pairs = [paired_difference(section, name, against, at=at, pick=pick) for name in names if name != against]
     known = [pair for pair in pairs if pair is not None]
-    return {pair.name: _described(replace(pair, comparisons=len(known))) for pair in known}
+    comparisons = sum(pair.half_width is not None for pair in known)  # those of one seed have no interval to hold
+    return {pair.name: _described(replace(pair, comparisons=max(1, comparisons))) for pair in known}
 
 
 def _described(difference: Difference) -> dict[str, Any]:
@@ -236,9 +240,12 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="folder that `amb compare --out` named")
     parser.add_argument("--name", help="of the files; default: the folder's")
     parser.add_argument("--results", type=Path, default=measure.RESULTS)
+    parser.add_argument("--config", type=Path, help="file of the comparison; default: the plan that the folder holds")
     options = parser.parse_args()
-    for path in write(options.runs, options.name or options.runs.resolve().name, options.results):
-        print(path)
+    name = options.name or options.runs.resolve().name
+    with grids.planned_by(options.config, options.runs) if options.config else nullcontext(options.runs) as folder:
+        for path in write(folder, name, options.results):
+            print(path)
 
 
 if __name__ == "__main__":

@@ -61,8 +61,15 @@ def render(found: Found) -> str:
     for here in tables:
         where = here["condition"].rpartition(", ")[0]  # without the epochs, which the caption has
         heads += [f"{BY_NAME[here['metric']].heading}, {where}", "to plain memory", "to no memory"]
-    rows = [[f"`{name}`", *(cell for here in tables for cell in _cells(here, name))] for name in names]
+    rows = [[_named(name, tables), *(cell for here in tables for cell in _cells(here, name))] for name in names]
     return f"{table(heads, [*_frozen(tables), *rows])}\n\n{caption(found, tables)}"
+
+
+def _named(name: str, tables: list[Found]) -> str:
+    """A variant, and how few seeds it has where others have more."""
+    counts = {row["variant"]: row["seeds"] for here in reversed(tables) for row in here["rows"]}
+    few = counts[name] < max(counts.values())
+    return f"`{name}`" + f" ({counts[name]} seed{'s' * (counts[name] != 1)})" * few
 
 
 def _cells(here: Found, name: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import evidence
@@ -10,6 +11,7 @@ import measure
 import numpy as np
 import pytest
 import restore
+import yaml
 
 from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
 from adaptive_memory_bank.lab.compare.pool import make_job
@@ -257,6 +259,26 @@ def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path, monkeyp
         page = (tmp_path / "moco.md").read_text()
         assert re.findall(r"kNN % \([^)]*\)", page) == columns
         assert ("to plain (epoch 1)" in page) == ("The same at epoch 1: `auto`" in page) == (1 in early)
+
+
+def test_runs_are_those_of_a_file_however_they_were_started(data, parse, tmp_path, monkeypatch, capsys):
+    """Two parts of a grid, one after the other; the folder has the plan of the second alone."""
+    options = {"title": "Whole", "data": f"npz:{data}", "adapters": ["none", "identity"], "memories": [0.5, 1.0]}
+    options |= {"seeds": [0], "epochs": 1, "memory_start": 0, "embedding_dim": 16, "threads": 1, "wandb": "disabled"}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(options))
+    whole = parse("--config", tmp_path / "tiny.yaml", "--out", tmp_path / "runs")
+    names = [run.name for run in plan_runs(whole)]
+    train(replace(whole, adapters=["none"]), leave_out=0)
+    train(replace(whole, adapters=["identity"], memories=[1.0]), leave_out=0)
+    words = [tmp_path / "runs", "--name", "tiny", "--results", tmp_path, "--config", tmp_path / "tiny.yaml"]
+    monkeypatch.setattr("sys.argv", ["evidence.py", *map(str, words)])
+    evidence.main()
+    content = json.loads((tmp_path / "tiny.json").read_text())
+    assert (content["complete"], content["planned"], content["title"]) == (2, 3, "Whole")
+    assert [run["run"] for run in content["runs"]] == [names[0], names[2]]
+    assert content["command"] == "amb compare --config benchmarks/tiny.yaml --data_root FOLDER --out runs/tiny"
+    assert content["logs"] == 2
+    assert str(tmp_path / "tiny_logs.tar.xz") in capsys.readouterr().out
 
 
 def test_a_folder_without_a_complete_run_says_so(tmp_path):

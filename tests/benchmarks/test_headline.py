@@ -78,6 +78,13 @@ def test_a_comparison_of_too_few_seeds_waits_on_its_own_page(files):
     assert "memory from the first step" in headline.headline().splitlines()[0]
 
 
+def test_a_row_of_fewer_seeds_than_the_others_says_so(files):
+    files["omniglot"] = content("omniglot", table([*ROWS, {**row("ema", 0.81), "seeds": 1}]))
+    text = headline.headline()
+    assert "| `ema` (1 seed) | 81.0 ± 1.0 |" in text
+    assert "| `auto` | 82.0 ± 1.0 |" in text
+
+
 def test_birds_come_first_characters_second_moco_third(files):
     moco = [row(name, 0.5, pick="last", metric="val/knn") for name in ("identity", "auto")]
     files["cifar_moco"] = content("cifar_moco", table(moco, setting="CIFAR-10", pick="last", metric="val/knn"))
