@@ -22,6 +22,7 @@ from evidence_page import show
 from evidence_words import sentences
 from markers import Fill, fill_page, table
 from measure import RESULTS, listed, read
+from scaling import show_billion, show_measured
 
 HERE = Path(__file__).parent
 PAPER = HERE / "paper"
@@ -113,6 +114,7 @@ def tracking(found: dict[str, Any]) -> str:
 
 FILLS = (loss_step, queue_step, encoder_share, adaptation_cost, retrieval_eval, trainer_overhead, tracking, cub200_pace)
 SPEED = {fill.__name__: fill for fill in FILLS}
+OWN_PAGES = {"scaling": show_measured}
 
 
 def speed(name: str) -> str:
@@ -120,7 +122,7 @@ def speed(name: str) -> str:
     found = read(name)
     if found is None:
         return f"{NOT_RUN[0].upper()}{NOT_RUN[1:]} yet."
-    return f"{SPEED[name](found)}\n\n`{found['command']}`; {listed(found['versions'])}."
+    return f"{(SPEED | OWN_PAGES)[name](found)}\n\n`{found['command']}`; {listed(found['versions'])}."
 
 
 def cost() -> str:
@@ -201,6 +203,7 @@ PAGES: dict[Path, dict[str, Fill]] = {
         "comparisons": comparisons,
         "findings": findings,
     },
+    HERE / "scaling.md": {"scaling": partial(speed, "scaling"), "billion": show_billion},
     PAPER / "README.md": {"paper": paper, "paper_cost": paper_cost.show},
 }
 

@@ -94,7 +94,8 @@ class NaiveAdapter:
         self.noise = (1 - slow) * self.noise + slow * noise
         self.recent = (1 - quick) * self.recent + quick * energy
         share = np.clip(self.shown / np.maximum(self.claimed, 1e-30), 0.02, 1)
-        ratio = np.maximum(self.usual, self.recent / 2) / np.maximum(share * self.noise, 1e-30)
+        quiet = np.minimum(self.noise, 2 * noise)
+        ratio = np.maximum(self.usual, self.recent / 2) / np.maximum(share * quiet, 1e-30)
         return 1 - 1 / (1 + np.maximum(ratio - 1, 0.01))
 
 

@@ -7,10 +7,12 @@ from functools import partial
 import pytest
 import torch
 from lightly.loss import NTXentLoss
+from pytorch_metric_learning.losses import SupConLoss
 from torch import nn
 
 from adaptive_memory_bank import AdaptiveMemoryBank
 from adaptive_memory_bank.integrations.lightly import swap_memory_bank
+from adaptive_memory_bank.integrations.pml import CrossBatchMemory
 from adaptive_memory_bank.losses import MemoryInfoNCELoss, MemorySupConLoss
 
 pytestmark = [
@@ -53,12 +55,19 @@ class Swapped(nn.Module):
         return self.criterion(queries, queries.detach().flip(1))
 
 
+def in_pml(bank, **options):
+    """The PML drop-in, fused or not."""
+    return CrossBatchMemory(SupConLoss(), bank.dim, memory_size=bank.size, **options)
+
+
 LOSSES = {
     "supcon": MemorySupConLoss,
     "infonce": ToItself,
     "verbs": SimilarityLoss,
     "lightly": Swapped,
     "lightly, not fused": partial(Swapped, fused=False),
+    "pml": in_pml,
+    "pml, not fused": partial(in_pml, fused=False),
 }
 
 

@@ -27,11 +27,12 @@ LIBRARY = {
     "ring": "affine masks moments precision running",
     "adapters": "lazy moments precision",
     "batch": "distributed masks",
+    "shards": "batch distributed moments ring",
     "stats": "affine moments",
-    "stateful": "adapters ring stats",
-    "bank": "adapters batch checks graphs moments ring stateful stats",
+    "stateful": "adapters checks ring shards stats",
+    "bank": "adapters batch checks distributed graphs moments ring shards stateful stats",
     "diagnostics": "bank",
-    "losses": "bank checks graphs masks ring",
+    "losses": "bank checks distributed graphs masks ring",
     "integrations": "adapters bank batch checks distributed graphs losses masks",
 }
 LAB = {

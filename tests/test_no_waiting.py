@@ -172,3 +172,14 @@ def test_losses_read_nothing_and_do_the_same(no_shortcuts, make, name):
     with pytest.MonkeyPatch.context() as patch:
         _set_shortcuts(patch, True)
         torch.testing.assert_close(results, loss_steps(make(adapter=name)))
+
+
+@pytest.mark.parametrize("make", [supcon, infonce, *PML.values()], ids=["supcon", "infonce", *PML])
+def test_a_bank_too_large_to_look_at_every_row_is_asked_once_a_step(no_shortcuts, monkeypatch, make):
+    expected = loss_steps(make(adapter="auto"))
+    monkeypatch.setattr("adaptive_memory_bank.losses.related.WIDEST", 0)
+    with CountReads() as reads:
+        results = loss_steps(make(adapter="auto"))
+    asked = STEPS - (make is infonce)  # which compares before it enqueues: at first there are no rows
+    assert reads.seen == ["nonzero"] * asked
+    torch.testing.assert_close(results, expected)

@@ -62,9 +62,8 @@ def test_load_original_takes_over_what_the_originals_saved():
     assert criterion.memory_bank.bank_ptr.item() == 32
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ddp_torch", "ddp_lightly", "ddp_pml"])
-def test_every_rank_holds_the_same_rows_of_all_ranks(name):
+def say_on_two_ranks(name):
+    """What a recipe prints on two processes."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*command, str(RECIPES / f"{name}.py")],
@@ -75,8 +74,21 @@ def test_every_rank_holds_the_same_rows_of_all_ranks(name):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = re.findall(r"rank (\d): (\d+) (?:rows|keys), the same on every rank: (True|False)", done.stdout)
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ddp_torch", "ddp_lightly", "ddp_pml"])
+def test_every_rank_holds_the_same_rows_of_all_ranks(name):
+    said = re.findall(r"rank (\d): (\d+) (?:rows|keys), the same on every rank: (True|False)", say_on_two_ranks(name))
     assert sorted(said) == [("0", "640", "True"), ("1", "640", "True")]  # 10 steps x 2 ranks x 32 rows
+
+
+@pytest.mark.slow
+def test_every_rank_holds_its_own_rows_in_shards_and_loads_them_again():
+    said = say_on_two_ranks("ddp_sharded")
+    for rank in (0, 1):
+        assert f"rank {rank}: 320 rows of its own, the same when loaded: True" in said
 
 
 def test_recipes_are_short_and_listed():

@@ -103,6 +103,16 @@ class AffineMap(KeepsPrecision):
         self.is_identity = False
         return before
 
+    def move(self, now: Moments, target: Moments, where: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The same for stored rows that are a part of many, whose embeddings have the moments ``now`` all together."""
+        scaled = have_spread(now.mean, now.std) & have_spread(target.mean, target.std)
+        stretch = torch.where(scaled, target.std / now.std, 1.0)
+        shift = torch.addcmul(target.mean.to(self.shift), self.shift - now.mean, stretch)
+        self.scale.mul_(stretch if where is None else torch.where(where, stretch, 1.0))
+        self.shift.copy_(shift if where is None else torch.where(where, shift, self.shift))
+        self.is_identity = False
+        return now.mean, now.std
+
     def _to_embedding(self, stored: Tensor) -> Tensor:
         return torch.addcmul(self.shift, stored, self.scale)
 

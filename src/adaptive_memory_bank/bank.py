@@ -7,9 +7,11 @@ from torch import Tensor
 from adaptive_memory_bank.adapters import Adapter, make_adapter
 from adaptive_memory_bank.batch import Batch, are_storable
 from adaptive_memory_bank.checks import check_labels, check_positive_integer, check_rows
+from adaptive_memory_bank.distributed import Alone, Ranks, ranks_of
 from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.moments import Moments
 from adaptive_memory_bank.ring import LazyRing
+from adaptive_memory_bank.shards import WHOLE, own_share, pooled_moments
 from adaptive_memory_bank.stateful import StatefulBank
 from adaptive_memory_bank.stats import BankStats
 
@@ -32,6 +34,10 @@ class AdaptiveMemoryBank(StatefulBank):
         adapter: An `Adapter`, or its name: identity (or xbm), xbn, ema, axbn (or kalman), auto.
         dtype: Of the stored rows: float32, float64, or bfloat16 / float16 for half the memory.
         gather_distributed: Take the batches of all ranks, in rank order, so that every rank holds the same bank.
+        shard_distributed: Hold one bank together: each rank stores its own batches in its share of ``size``, and all
+            realign theirs alike. All ranks call `update` and `adapt` in step, also with an empty batch. What a rank
+            serves and tells (`embeddings`, `similarity`, `moments`, `stats`, ...) is of its share; the losses of this
+            package compare with all rows. Make it after ``init_process_group``.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -55,18 +61,22 @@ class AdaptiveMemoryBank(StatefulBank):
         *,
         dtype: torch.dtype = torch.float32,
         gather_distributed: bool = False,
+        shard_distributed: bool = False,
     ) -> None:
         super().__init__()
         check_positive_integer("size", size)
         check_positive_integer("dim", dim)
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point or dtype.itemsize < 2:
             raise ValueError(f"`dtype` must be float32, float64, bfloat16 or float16, got {dtype}.")
+        if gather_distributed and shard_distributed:
+            raise ValueError("`gather_distributed` and `shard_distributed` exclude each other: replicas, or shares.")
         adapter = make_adapter(adapter)
         adapter.attach()
-        self.gather_distributed = gather_distributed
+        self.gather_distributed, self.shard_distributed = gather_distributed, shard_distributed
+        self._size, self.share = size, own_share() if shard_distributed else WHOLE
         self._rejected = torch.zeros((), dtype=torch.int64)
         self.last_slots = torch.empty(0, dtype=torch.int64)  # of this rank's rows in the last enqueue; -1: not stored
-        self.ring = LazyRing(size, dim, dtype)
+        self.ring = LazyRing(self.share.rows_of(size), dim, dtype)
         self._stats = BankStats()
         self.adapter = adapter
         self._reset_adapter()
@@ -159,28 +169,43 @@ class AdaptiveMemoryBank(StatefulBank):
 
         `update` is `take`, `adapt_to` and `store`; a loss that does something in between takes its batch once.
         """
+        self._claim_share()
         return Batch.of(rows, labels, dtype=self.compute_dtype, stored_as=self.dtype, gather=self.gather_distributed)
+
+    def ranks_of(self, queries: Tensor) -> Ranks:
+        """Who holds the rows that queries (B, dim) are to be compared with: this rank, or in shards all of them.
+
+        All ranks call it, with the queries of each.
+        """
+        return Alone(queries) if self.share == WHOLE else ranks_of(queries)
 
     @torch.no_grad()
     def adapt_to(self, batch: Batch) -> None:
         """Realign the bank to a batch that was taken."""
-        if len(batch.rows) < 2:  # no spread to learn from
+        if self.share == WHOLE and len(batch.rows) < 2:  # no spread to learn from
             return
-        moments = Moments.of(batch.rows, batch.labels if self.adapter.uses_labels else None, batch.kept)
+        moments, now = self._moments(batch)
         if isinstance(moments.count, Tensor):
-            self._adapt_where(moments.count > 1, moments)
-            return
-        target = self.adapter.observe(moments)
-        before = None if target is None else self.ring.realign(target)
-        self._stats.adapted(moments, target, before)
+            self._adapt_where(moments.count > 1, moments, now)
+        elif moments.count > 1:
+            target = self.adapter.observe(moments)
+            before = None if target is None else self.ring.realign(target, now=now)
+            self._stats.adapted(moments, target, before)
 
-    def _adapt_where(self, enough: Tensor, moments: Moments) -> None:
+    def _moments(self, batch: Batch) -> tuple[Moments, Moments | None]:
+        """Moments of a batch, and of the rows of all ranks, where there are others that hold some."""
+        uses_labels = self.adapter.uses_labels
+        if self.share == WHOLE:
+            return Moments.of(batch.rows, batch.labels if uses_labels else None, batch.kept), None
+        return pooled_moments(batch, self.moments, uses_labels=uses_labels)
+
+    def _adapt_where(self, enough: Tensor, moments: Moments, now: Moments | None) -> None:
         """Adapt if ``enough``, a boolean tensor of one, is True: without reading it."""
         earlier = {name: buffer.clone() for name, buffer in self.adapter.named_buffers()}
         target = self.adapter.observe(moments)
         for name, buffer in self.adapter.named_buffers():
             buffer.copy_(torch.where(enough, buffer, earlier[name]))
-        before = None if target is None else self.ring.realign(target, where=enough)
+        before = None if target is None else self.ring.realign(target, where=enough, now=now)
         self._stats.adapted(moments, target, before, where=enough)
 
     @torch.no_grad()
@@ -192,7 +217,7 @@ class AdaptiveMemoryBank(StatefulBank):
             self._rejected = self._rejected.to(slots.device) + (~batch.kept).sum()
         self.last_slots = slots[batch.own]
         self.ring.write(batch.rows, batch.labels, batch.kept)
-        if self._stats.enqueued(len(batch.rows), size=self.size):
+        if self._stats.enqueued(len(batch.rows), size=self.ring.size):
             self._stats.warn_of(self.rejected_rows)
 
     @torch.no_grad()
@@ -218,21 +243,6 @@ class AdaptiveMemoryBank(StatefulBank):
         self.ring.replace(rows)
         self._stats.ages.renew(len(rows))
 
-    @torch.no_grad()
-    def restore(self, rows: Tensor, labels: Tensor | None, *, cursor: int) -> None:
-        """Hold rows that another memory held, and no others; the filter stays as it is.
-
-        Args:
-            rows: Shape (n, dim), in slot order, n up to `size`.
-            labels: Shape (n,), integers, or None.
-            cursor: The slot of the next row: n, or any slot if the rows fill the bank.
-        """
-        self._check_batch(rows, labels, ("rows", "labels"))
-        if not ((len(rows) == self.size and 0 <= cursor < self.size) or len(rows) == cursor < self.size):
-            raise ValueError(f"`cursor` must be the first free slot, or any slot of a full bank, got {cursor!r}.")
-        self.ring.restore(rows.to(self.compute_dtype), labels, cursor)
-        self._stats.ages.renew(len(rows))
-
     def stats(self) -> dict[str, float]:
         """What the bank does, as plain numbers for any logger; waits for the device.
 
@@ -243,16 +253,7 @@ class AdaptiveMemoryBank(StatefulBank):
         """
         rejected = float(self.rejected_rows)
         self._stats.warn_of(rejected)
-        return {"fill": len(self) / self.size, **self._stats.tell(), "rejected_rows": rejected}
-
-    def by_slot(self) -> tuple[Tensor, Tensor]:
-        """Realigned rows and labels of all slots in use, fresh tensors; for a refused one, those of the row before."""
-        rows, labels = self.ring.read(), self.ring.labels
-        if self.ring.gaps is None or not len(rows):
-            return rows, labels.clone()
-        before = torch.arange(len(rows), device=rows.device).masked_fill(self.ring.gaps, -1).cummax(0).values
-        before = torch.where(before < 0, before[-1], before)
-        return rows[before], labels[before]
+        return {"fill": len(self) / self.ring.size, **self._stats.tell(), "rejected_rows": rejected}
 
     @outside_graphs
     def similarity(self, queries: Tensor) -> Tensor:
@@ -284,4 +285,5 @@ class AdaptiveMemoryBank(StatefulBank):
 
     def extra_repr(self) -> str:
         """Show size and fill."""
-        return f"size={self.size}, dim={self.dim}, filled={len(self)}, dtype={self.dtype}"
+        whose = f", rank={self.share.rank} of {self.share.ranks}" if self.shard_distributed else ""
+        return f"size={self.size}, dim={self.dim}, filled={len(self)}, dtype={self.dtype}{whose}"

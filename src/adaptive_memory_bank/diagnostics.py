@@ -86,9 +86,13 @@ class StoredSources(nn.Module):
         Staleness(adapted=0.0, unadapted=0.0)
     """
 
-    def __init__(self, size: int, dim: int, *, gather_distributed: bool = False) -> None:
+    def __init__(
+        self, size: int, dim: int, *, gather_distributed: bool = False, shard_distributed: bool = False
+    ) -> None:
         super().__init__()
-        self.raw = AdaptiveMemoryBank(size, dim, "identity", gather_distributed=gather_distributed)
+        self.raw = AdaptiveMemoryBank(
+            size, dim, "identity", gather_distributed=gather_distributed, shard_distributed=shard_distributed
+        )
 
     def enqueue(self, rows: Tensor, images: Tensor) -> None:
         """Follow the bank: rows (B, dim) that it just stored, images (B,) int64 that they came from."""

@@ -61,13 +61,104 @@ class Moments(NamedTuple):
             labels: Shape (B,), integers, or None for independent rows.
             kept: Shape (B,), boolean: rows that count; the others are zeros. None counts all.
         """
+        plain = cls._plain_of(rows, kept)
+        if labels is None or len(rows) < 2:
+            return plain
+        return plain.in_classes(Classes.of(rows, labels, kept))
+
+    @classmethod
+    def _plain_of(cls, rows: Tensor, kept: Tensor | None) -> "Moments":
         count = len(rows) if kept is None else kept.sum()
         mean = rows.sum(0) / at_least_1(count)
         deviations = _kept(rows - mean, kept).square_()
-        plain = cls.plain(mean, (deviations.sum(0) / at_least_1(count - 1)).sqrt(), count)
-        if labels is None or len(rows) < 2:
-            return plain
-        return _in_classes(plain, rows, labels, kept)
+        return cls.plain(mean, (deviations.sum(0) / at_least_1(count - 1)).sqrt(), count)
+
+    @classmethod
+    def pooled(cls, counts: Tensor, means: Tensor, stds: Tensor) -> "Moments":
+        """Plain moments of several sets of rows together, from those of each: (p,), (p, dim) and (p, dim).
+
+        The count is a number where reading it is free.
+
+        Example:
+            >>> parts = [Moments.of(torch.tensor([[0.0], [2.0]])), Moments.of(torch.tensor([[4.0], [6.0]]))]
+            >>> means, stds = torch.stack([part.mean for part in parts]), torch.stack([part.std for part in parts])
+            >>> together = Moments.pooled(torch.tensor([2, 2]), means, stds)
+            >>> together.mean.item(), round(together.std.item(), 4), together.count
+            (3.0, 2.582, 4)
+        """
+        shares = counts[:, None].to(means.dtype)
+        count = counts.sum().long()
+        mean = (shares * means).sum(0) / at_least_1(count)
+        m2 = (shares - 1).clamp(min=0) * stds.square() + shares * (means - mean).square()
+        std = (m2.sum(0) / at_least_1(count - 1)).sqrt()
+        return cls.plain(mean, std, int(count) if reading_is_free(count.device) else count)
+
+    def in_classes(self, classes: "Classes") -> "Moments":
+        """The same rows, aware of their classes: a one-way analysis of variance.
+
+        Classes may be of any size (method of moments, unweighted class means). With C classes of n_c rows, N in all:
+        E[var(class means)] = s_b^2 + s_w^2 mean(1/n_c), and the mean of all rows varies by
+        s_b^2 sum((n_c/N)^2) + s_w^2/N; for equal classes that is var(class means)/C.
+
+        No value is read: with empty classes beyond the last, no shape needs to depend on how many there are.
+        """
+        n, sizes, means = self.count, classes.sizes, classes.means
+        filled = (sizes > 0).to(means.dtype)
+        c, shares = filled.sum(), filled / sizes.clamp(min=1)  # 1/n_c
+        within = classes.within / (n - c)  # s_w^2
+        deviations = (means - means.sum(0) / c).mul_(filled[:, None])
+        of_means = deviations.square_().sum(0) / (c - 1)
+        inverse_size = shares.sum() / c  # 1/K for classes of K rows
+        between = of_means - within * inverse_size  # s_b^2, before it is kept from falling below zero
+        population = within + between.clamp(min=0)
+        mean_variance = (between * (sizes / n).square().sum() + within / n).clamp(min=0)
+        # Delta method: Var(std) = Var(v) / (4 v) for v = of_means + (1 - 1/K) within, of which each part, measured
+        # with f degrees of freedom, varies by 2 part^2 / f. Half a degree more stands for the next order: with 4
+        # classes of 4 it takes an excess of 25 % over the true variance down to 7 %.
+        half_spread = of_means.square() / (c - 0.5) + ((1 - inverse_size) * within).square() / (n - c + 0.5)
+        std_variance = half_spread / (2 * population.clamp(min=torch.finfo(means.dtype).tiny))
+        # One class hides the variance between classes, as many classes as rows leave none within: both stay plain
+        # (and are 0 / 0 above).
+        telling = (c > 1) & (c < n)
+        return self._replace(
+            population_std=torch.where(telling, population.sqrt(), self.std),
+            mean_variance=torch.where(telling, mean_variance, self.mean_variance),
+            std_variance=torch.where(telling, std_variance, self.std_variance),
+        )
+
+
+class Classes(NamedTuple):
+    """Rows summed up class by class. Some classes may be empty: with size 0, mean 0 and any label."""
+
+    labels: Tensor  # (c,)
+    sizes: Tensor  # (c,), floating point
+    means: Tensor  # (c, dim)
+    within: Tensor  # (dim,): squared deviations of all rows from the means of their classes, added up
+
+    @classmethod
+    def of(cls, rows: Tensor, labels: Tensor, kept: Tensor | None = None) -> "Classes":
+        """Sum up rows (B, dim) with labels (B,); those not ``kept`` (B,), which are zeros, do not count."""
+        present, index, sizes = _classes(labels, kept)
+        sizes = sizes.to(rows.dtype)
+        sums = rows.new_zeros(len(sizes), rows.shape[1]).index_add_(0, index, rows)
+        means = sums / sizes.clamp(min=1)[:, None]
+        return cls(present, sizes, means, _kept(rows - means[index], kept).square_().sum(0))
+
+    def joined(self) -> "Classes":
+        """The same, with entries that have one label made one: a class that several ranks have rows of.
+
+        Example:
+            >>> halves = Classes(torch.tensor([7, 7]), torch.ones(2), torch.tensor([[0.0], [4.0]]), torch.zeros(1))
+            >>> whole = halves.joined()  # rows 0 and 4: their mean is 2, and both are 2 away from it
+            >>> whole.sizes.tolist(), whole.means.tolist(), whole.within.tolist()
+            ([2.0], [[2.0]], [8.0])
+        """
+        present, index, entries = _classes(self.labels, None)
+        sizes = self.sizes.new_zeros(len(entries)).index_add_(0, index, self.sizes)
+        sums = torch.zeros_like(self.means[: len(entries)]).index_add_(0, index, self.means * self.sizes[:, None])
+        means = sums / sizes.clamp(min=1)[:, None]
+        between = (self.means - means[index]).square_().mul_(self.sizes[:, None]).sum(0)
+        return Classes(present, sizes, means, self.within + between)
 
 
 def _kept(values: Tensor, kept: Tensor | None) -> Tensor:
@@ -75,59 +166,28 @@ def _kept(values: Tensor, kept: Tensor | None) -> Tensor:
     return values if kept is None else values.masked_fill_(~kept[:, None], 0)
 
 
-def _in_classes(plain: Moments, rows: Tensor, labels: Tensor, kept: Tensor | None) -> Moments:
-    """One-way analysis of variance with classes of any size (method of moments, unweighted class means).
+def _classes(labels: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The labels of the classes (C,), the class of each row (N,), and the sizes of the classes (C,).
 
-    With C classes of n_c rows, N in all: E[var(class means)] = s_b^2 + s_w^2 mean(1/n_c), and the mean of all rows
-    varies by s_b^2 sum((n_c/N)^2) + s_w^2/N; for equal classes that is var(class means)/C.
-
-    No value is read: with empty classes beyond the last, no shape needs to depend on how many there are.
+    There may be more classes than labels: these have size 0, and any label.
     """
-    n = plain.count
-    index, sizes = _classes(labels, kept)
-    filled, sizes = (sizes > 0).to(rows.dtype), sizes.to(rows.dtype)
-    c, shares = filled.sum(), filled / sizes.clamp(min=1)  # 1/n_c
-    class_means = rows.new_zeros(len(sizes), rows.shape[1]).index_add_(0, index, rows) * shares[:, None]
-    within = _kept(rows - class_means[index], kept).square_().sum(0) / (n - c)  # s_w^2
-    deviations = (class_means - class_means.sum(0) / c).mul_(filled[:, None])
-    of_means = deviations.square_().sum(0) / (c - 1)
-    inverse_size = shares.sum() / c  # 1/K for classes of K rows
-    between = of_means - within * inverse_size  # s_b^2, before it is kept from falling below zero
-    population = within + between.clamp(min=0)
-    mean_variance = (between * (sizes / n).square().sum() + within / n).clamp(min=0)
-    # Delta method: Var(std) = Var(v) / (4 v) for v = of_means + (1 - 1/K) within, of which each part, measured with f
-    # degrees of freedom, varies by 2 part^2 / f. Half a degree more stands for the next order: with 4 classes of 4 it
-    # takes an excess of 25 % over the true variance down to 7 %.
-    half_spread = of_means.square() / (c - 0.5) + ((1 - inverse_size) * within).square() / (n - c + 0.5)
-    std_variance = half_spread / (2 * population.clamp(min=torch.finfo(rows.dtype).tiny))
-    # One class hides the variance between classes, as many classes as rows leave none within: both stay plain (and
-    # are 0 / 0 above).
-    telling = (c > 1) & (c < n)
-    return plain._replace(
-        population_std=torch.where(telling, population.sqrt(), plain.std),
-        mean_variance=torch.where(telling, mean_variance, plain.mean_variance),
-        std_variance=torch.where(telling, std_variance, plain.std_variance),
-    )
-
-
-def _classes(labels: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The class of each row (N,), counted from 0, and the sizes of the classes, (C,) or more: some may be 0."""
     if kept is None and reading_is_free(labels.device):  # twice as fast, but its shape depends on values
-        _, index, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
-        return index, sizes
+        present, index, sizes = torch.unique(labels, return_inverse=True, return_counts=True)
+        return present, index, sizes
     return _classes_by_sorting(labels, kept)
 
 
-def _classes_by_sorting(labels: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """As `_classes`, with as many sizes as rows.
+def _classes_by_sorting(labels: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """As `_classes`, with as many classes as rows.
 
     Example:
         >>> _classes_by_sorting(torch.tensor([7, -1, 7, 5]))
-        (tensor([2, 0, 2, 1]), tensor([1, 1, 2, 0]))
+        (tensor([-1,  5,  7,  0]), tensor([2, 0, 2, 1]), tensor([1, 1, 2, 0]))
     """
     ascending, order = labels.sort()
     begins = torch.zeros_like(labels, dtype=torch.int64)
     begins[1:] = ascending[1:] != ascending[:-1]
     index = torch.empty_like(begins).scatter_(0, order, begins.cumsum(0))
     ones = torch.ones_like(index) if kept is None else kept.to(index.dtype)
-    return index, torch.zeros_like(index).index_add_(0, index, ones)
+    present = torch.zeros_like(labels).scatter_(0, index, labels)
+    return present, index, torch.zeros_like(index).index_add_(0, index, ones)

@@ -53,8 +53,7 @@ class LazyRing(KeepsPrecision):
         self.register_buffer("stored_mean", torch.zeros(dim, dtype=exact))
         self.register_buffer("stored_m2", torch.zeros(dim, dtype=exact))
         self.map = AffineMap(dim, exact)
-        self.cursor = 0
-        self.count = 0
+        self.cursor = self.count = 0
         self.labelled: bool | None = None
         self.may_have_gaps = False
 
@@ -163,16 +162,21 @@ class LazyRing(KeepsPrecision):
         slots[: max(count - self.size, 0)] = -1
         return slots
 
-    def realign(self, target: Moments, where: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
+    def realign(
+        self, target: Moments, where: Tensor | None = None, *, now: Moments | None = None
+    ) -> tuple[Tensor, Tensor] | None:
         """Give the rows the moments ``target``: ``z <- (z - E[R]) * sigma / s[R] + mu`` (ICCV 2023, eq. 3).
 
         Args:
             target: Whose ``mean`` and ``std`` count.
             where: Shape (), boolean: False leaves the rows alone. None is True.
+            now: Moments of R, where R is more than the rows of this ring; None: these are all.
 
         Returns:
             ``E[R]`` and ``s[R]`` before, (dim,) each; None without rows.
         """
+        if self.count and now is not None:
+            return self.map.move(now, target, where)
         if self.count:
             return self.map.match(self.stored_mean, self._stored_std(), target, where)
         if self._is_half:
@@ -276,8 +280,7 @@ class LazyRing(KeepsPrecision):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Non-tensor state."""
-        position = {"cursor": self.cursor, "count": self.count, "labelled": self.labelled}
-        return {**position, "may_have_gaps": self.may_have_gaps}
+        return {name: getattr(self, name) for name in ("cursor", "count", "labelled", "may_have_gaps")}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what `get_extra_state` returned."""

@@ -103,7 +103,8 @@ class AutoAXBN(Adapter):
         self._calibrate(innovation, noise)
         self._smooth(innovation.square().sum(1), noise, later / before.clamp(min=1), later)
         energy = torch.maximum(self.innovation, self.recent / JUMP)
-        excess = (energy / (self.calibration * self.noise).clamp_(min=TINY) - 1).clamp_(min=self.floor)
+        usual = torch.minimum(self.noise, JUMP * noise)  # batches that grew quiet are believed before averages are
+        excess = (energy / (self.calibration * usual).clamp_(min=TINY) - 1).clamp_(min=self.floor)
         torch.sub(1, later / (1 + excess), out=self.gain)  # K = p' / (p' + 1), also for p' = inf; at first 1
         self.estimate.addcmul_(self.gain[:, None], innovation)
         torch.mul(innovation, later, out=self.last)

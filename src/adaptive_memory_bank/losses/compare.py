@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.distributed import Alone, Ranks
 from adaptive_memory_bank.losses.pairs import ALL_PAIRS, Mining
 from adaptive_memory_bank.losses.related import RelatedRows
-from adaptive_memory_bank.losses.soft_sum import wants_gradient, with_gradient
+from adaptive_memory_bank.losses.soft_sum import with_gradient
 from adaptive_memory_bank.losses.walk import Block, Workspace, rows_above, unit_factors, walk
 from adaptive_memory_bank.ring import LazyRing
 
@@ -22,6 +23,16 @@ class Queries(NamedTuple):
     slots: Tensor  # (B,): where in the ring each query is itself, or -1
     counted: Tensor | None = None  # (B,): False for queries that are not finite, which have no pairs; None for all
 
+    def of_all(self, ranks: Ranks) -> "Queries":
+        """The queries of all ranks; those of others are not in this ring."""
+        if isinstance(ranks, Alone):
+            return self
+        counted = torch.ones_like(self.labels, dtype=torch.bool) if self.counted is None else self.counted
+        unit, labels, counted = ranks.gather(self.unit, self.labels, counted)
+        slots = torch.full_like(labels, -1)
+        slots[ranks.own] = self.slots
+        return Queries(unit, labels, slots, counted)
+
 
 class NegativeSums(Protocol):
     """What a loss makes of pairs of different labels, in one walk.
@@ -29,7 +40,7 @@ class NegativeSums(Protocol):
     Attributes:
         sharpness: Logits are cosines times this.
         nothing: A logit that adds nothing.
-        kept: The pairs counted by `add_counted`, (), a whole number.
+        kept: The pairs counted by `add_counted`, in all, (), or of each query, (B,): whole numbers.
     """
 
     sharpness: float
@@ -48,13 +59,13 @@ class Compared(NamedTuple):
 
     related: RelatedRows
     kept: Tensor  # (h, B): which related rows are positives that count
-    positive: Tensor  # (): how many pairs
-    negative: Tensor  # ()
+    positive: Tensor  # (): how many pairs of the same label
+    negatives: Tensor  # () or (B,): how many of different labels, in all or of each query
 
     @property
-    def counts(self) -> Tensor:
-        """Positive and negative pairs, (2,)."""
-        return torch.stack([self.positive, self.negative])
+    def negative(self) -> Tensor:
+        """How many pairs of different labels, ()."""
+        return self.negatives.sum()
 
     @property
     def more_than_one(self) -> Tensor:
@@ -102,9 +113,9 @@ def loss_against_bank(
     """
     with torch.autocast(rows.device.type, enabled=False):
         unit = F.normalize(rows.to(bank.compute_dtype), dim=1)
-        wanted = wants_gradient(unit)
+        ranks = Alone(unit)
         with torch.no_grad():
-            sums = plan.loss.sums(unit, gradient=wanted)
+            sums = plan.loss.sums(unit, gradient=ranks.want_gradient)
             queries = Queries(unit, labels, slots)
             pairs = compare(bank.ring, queries, sums=sums, mining=plan.mining, workspace=workspace)
             value, gradient = plan.loss.combine(bank.ring, pairs, sums)
@@ -157,8 +168,8 @@ class _Negatives:
 
     @property
     def kept(self) -> Tensor:
-        """How many were kept, ()."""
-        return self.sums.kept.long() if self.count is None else self.count
+        """How many were kept, in all, (), or of each query, (B,)."""
+        return self.sums.kept if self.count is None else self.count
 
     @property
     def positives_below(self) -> float | Tensor:
@@ -168,10 +179,9 @@ class _Negatives:
 
 
 def _different(ring: LazyRing, queries: Queries, related: RelatedRows) -> Tensor:
-    """Pairs of different labels, ()."""
-    if queries.counted is None:
-        return ring.rows_held * len(queries.unit) - related.same.sum()
-    return ring.rows_held * queries.counted.sum() - (related.same & queries.counted).sum()
+    """Pairs of different labels of each query, (B,)."""
+    different = ring.rows_held - related.same.sum(0)
+    return different if queries.counted is None else different * queries.counted
 
 
 def _drop(logits: Tensor, above: float | Tensor, nothing: float) -> None:

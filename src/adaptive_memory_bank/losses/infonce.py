@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
+from adaptive_memory_bank.distributed import Alone, Ranks
 from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.losses.base import MemoryLoss
 from adaptive_memory_bank.losses.related import RelatedRows
-from adaptive_memory_bank.losses.soft_sum import SoftSum, wants_gradient, with_gradient
+from adaptive_memory_bank.losses.soft_sum import SoftSum, with_gradient
 from adaptive_memory_bank.losses.walk import Workspace, walk
 from adaptive_memory_bank.ring import LazyRing
 
@@ -75,7 +76,8 @@ class MemoryInfoNCELoss(MemoryLoss):
             ids = None if ids is None else ids.to(queries.device)
             negative = self._adapt_compare_enqueue(queries, keys, ids)
             positive, in_batch = self._against_keys(queries, keys, ids)
-            loss: Tensor = (torch.logaddexp(negative, in_batch) - positive).mean()
+            losses = torch.logaddexp(negative, in_batch) - positive
+            loss: Tensor = losses.sum() / max(len(losses), 1)  # also of no queries at all, on one of many ranks
         if self.training:
             self.steps.add_loss(loss)
         return loss
@@ -91,7 +93,7 @@ class MemoryInfoNCELoss(MemoryLoss):
         return negative
 
     def _negatives(self, queries: Tensor, ids: Tensor | None) -> Tensor:
-        return log_sum_exp(self.bank.ring, queries, ids, temperature=self.temperature, workspace=self._workspace)
+        return log_sum_exp(self.bank, queries, ids, temperature=self.temperature, workspace=self._workspace)
 
     def _against_keys(self, queries: Tensor, keys: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logits of the positives, and log-sums over all keys that a query is compared with, (B,) each."""
@@ -116,35 +118,47 @@ class MemoryInfoNCELoss(MemoryLoss):
 
 
 def log_sum_exp(
-    ring: LazyRing, queries: Tensor, ids: Tensor | None, *, temperature: float, workspace: Workspace
+    bank: AdaptiveMemoryBank, queries: Tensor, ids: Tensor | None, *, temperature: float, workspace: Workspace
 ) -> Tensor:
     """``log sum_j exp(q_i . z_j / temperature)`` over the rows of other images, (B,), differentiable in the queries.
 
     Minus infinity, with gradient 0, for a query without such rows.
 
     Args:
-        ring: Holds the rows, with ids as labels if there are ids.
+        bank: Holds the rows, with ids as labels if there are ids.
         queries: Unit vectors, shape (B, dim).
         ids: The image of each query, shape (B,); None takes all rows for those of other images.
         temperature: Divides the cosines.
         workspace: Memory for a block of rows.
     """
-    wanted = wants_gradient(queries)
+    ring, ranks = bank.ring, bank.ranks_of(queries)
     with torch.no_grad():
-        related = None if ids is None else RelatedRows.of(ring, queries, ids)
-        sums = SoftSum(queries, temperature, gradient=wanted)
-        for index, block in enumerate(walk(ring, queries / temperature, workspace)):
+        asked, *known = ranks.gather(queries, *([] if ids is None else [ids]))
+        related = RelatedRows.of(ring, asked, known[0]) if known else None
+        sums = SoftSum(asked, temperature, gradient=ranks.want_gradient)
+        for index, block in enumerate(walk(ring, asked / temperature, workspace)):
             if related is not None:
                 related.part(index).hide(block.logits, sums.nothing)
             sums.add(block)
-        values, gradient = sums.log(), None
         alone = _without_negatives(ring, related)
+        if not isinstance(ranks, Alone):
+            alone = _add_up(sums, alone, ranks)
+        values, gradient = sums.log(), None
         if alone is not None:
             values.masked_fill_(alone, -torch.inf)
         mean_row = sums.over(values)
         if mean_row is not None:
             gradient = (mean_row if alone is None else mean_row.masked_fill_(alone[:, None], 0)).div_(temperature)
-    return with_gradient(queries, values, gradient)
+            gradient = ranks.sum_to_owners(gradient)
+    return with_gradient(queries, values[ranks.own], gradient)
+
+
+def _add_up(sums: SoftSum, alone: Tensor | None, ranks: Ranks) -> Tensor:
+    """Sum over the ranks; returns which queries (Q,) have no negatives on any of them."""
+    here = torch.ones_like(sums.total) if alone is None else (~alone).to(sums.total).expand_as(sums.total)
+    sums.agree(ranks)
+    sums.total, negatives = ranks.sum(torch.stack([sums.total, here])).unbind()
+    return negatives == 0
 
 
 def _without_negatives(ring: LazyRing, related: RelatedRows | None) -> Tensor | None:

@@ -27,7 +27,7 @@ def log_sum_exp_with(
         >>> log_sum_exp_with(bank, other, query, temperature=1.0, workspace=Workspace())  # log(e^0.6 + e^0)
         tensor([1.0375])
     """
-    total = log_sum_exp(bank.ring, queries, None, temperature=temperature, workspace=workspace)
+    total = log_sum_exp(bank, queries, None, temperature=temperature, workspace=workspace)
     if not len(others):
         return total
     return torch.logaddexp(total, (queries / temperature @ others.to(queries.dtype).T).logsumexp(1))

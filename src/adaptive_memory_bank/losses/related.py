@@ -9,29 +9,45 @@ from adaptive_memory_bank.losses.walk import rows_per_block
 from adaptive_memory_bank.masks import reading_is_free
 from adaptive_memory_bank.ring import LazyRing
 
-TABLE_BITS = 15  # a table that fits the first cache
+TABLE_BITS = range(15, 29)  # of a table that fits the first cache, to one for a billion rows
+OTHERS = 1 << 10  # rows that may find their entry in the table marked by the label of another
+WIDEST = 1 << 26  # pairs of a row and a query that may be looked at one by one where asking means waiting
 GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed integer: spreads labels of any pattern (Knuth, 6.4)
 
 
-def _entries(labels: Tensor) -> Tensor:
-    """Where in a table each label has its entry; others may share it."""
-    return (labels * GOLDEN >> (64 - TABLE_BITS)) & ((1 << TABLE_BITS) - 1)
+def _table_bits(pairs: int) -> int:
+    """Bits of a table in which few of the rows that make so many pairs with the labels are mistaken.
+
+    Example:
+        >>> _table_bits(30_000 * 64), _table_bits(1_000_000 * 256), _table_bits(1_000_000_000 * 4096)
+        (15, 18, 28)
+    """
+    return min(max((pairs // OTHERS).bit_length(), TABLE_BITS[0]), TABLE_BITS[-1])
+
+
+def _entries(labels: Tensor, bits: int) -> Tensor:
+    """Where in a table of 2^bits each label has its entry; others may share it."""
+    return (labels * GOLDEN >> (64 - bits)) & ((1 << bits) - 1)
 
 
 def _slots_sharing(labels: Tensor, stored: Tensor) -> Tensor:
     """Slots (h,), ascending, of all stored labels (n,) that are among the labels (B,), and of few others.
 
-    One in 2^15 / B labels finds its entry marked by another. Sorting these out would cost more than they do, and an
+    One in 2^bits / B labels finds its entry marked by another. Sorting these out would cost more than they do, and an
     exact search in the first place ten times as much.
     """
-    marked = torch.zeros(1 << TABLE_BITS, dtype=torch.bool, device=labels.device)
-    marked[_entries(labels)] = True
-    return marked.index_select(0, _entries(stored)).nonzero()[:, 0]
+    bits = _table_bits(len(stored) * len(labels))
+    marked = torch.zeros(1 << bits, dtype=torch.bool, device=labels.device)
+    marked[_entries(labels, bits)] = True
+    return marked.index_select(0, _entries(stored, bits)).nonzero()[:, 0]
 
 
 def _slots_to_look_at(labels: Tensor, stored: Tensor) -> Tensor:
-    """Slots that may share a label: few, or all of them where finding out how many would mean waiting."""
-    if reading_is_free(labels.device):
+    """Slots that may share a label: few, or all of them where finding out how many would mean waiting.
+
+    A bank for which all of them are too many makes for a step so long that a GPU waits for nothing.
+    """
+    if reading_is_free(labels.device) or len(stored) * len(labels) > WIDEST:
         return _slots_sharing(labels, stored)
     return torch.arange(len(stored), device=labels.device)
 
@@ -43,7 +59,7 @@ def _edges(slots: Tensor, step: int, count: int) -> list[int]:
     starts = range(0, count + step, step)
     if len(slots) == count:  # all of them
         return [min(start, count) for start in starts]
-    return torch.searchsorted(slots, torch.tensor(starts)).tolist()
+    return torch.searchsorted(slots, torch.tensor(starts, device=slots.device)).tolist()
 
 
 class RelatedRows(NamedTuple):

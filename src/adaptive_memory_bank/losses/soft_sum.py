@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from adaptive_memory_bank.distributed import Ranks
 from adaptive_memory_bank.losses.walk import Block
 
 SAFE_EXPONENT = 50.0  # sums of exp(+-this) over any bank are far from the ends of float32
@@ -23,7 +24,7 @@ class SoftSum:
         sharpness: Logits are cosines times this: one over temperature.
         nothing: A logit that adds nothing. Minus infinity, and whatever has a subnormal exponential, would take exp's
             slow path, which costs more than all else on the similarities together.
-        kept: The terms counted by `add_counted`, (), a whole number.
+        kept: The terms of each query counted by `add_counted`, (B,), whole numbers.
     """
 
     def __init__(self, queries: Tensor, temperature: float, *, gradient: bool) -> None:
@@ -36,7 +37,7 @@ class SoftSum:
             self.nothing = -torch.inf
         self.total = queries.new_zeros(len(queries))
         self.weighted = torch.zeros_like(queries) if gradient else None
-        self.kept = torch.zeros((), dtype=torch.float64, device=queries.device)
+        self.kept = torch.zeros_like(self.total, dtype=torch.int64)
 
     def add(self, block: Block) -> None:
         """Count a block in; its logits are used up."""
@@ -45,10 +46,10 @@ class SoftSum:
     def add_counted(self, block: Block) -> None:
         """The same, and count the logits that are not ``nothing``."""
         if not self.bounded:
-            self.kept += (block.logits > self.nothing).sum()
+            self.kept += (block.logits > self.nothing).sum(0)
         terms = self._terms(block.logits)
         if self.bounded:  # the same in a third of the time: sums of a power of two are exact
-            self.kept += torch.clamp(terms, max=SMALLEST_TERM).sum().double().div_(SMALLEST_TERM).round_()
+            self.kept += torch.clamp(terms, max=SMALLEST_TERM).sum(0).div_(SMALLEST_TERM).round_().long()
         self._weigh(terms, block)
 
     def _terms(self, logits: Tensor) -> Tensor:
@@ -69,7 +70,13 @@ class SoftSum:
             terms *= block.factors
         self.weighted.addmm_(terms.T, block.rows)
 
+    def agree(self, ranks: Ranks) -> None:
+        """Keep sums relative to what those of all ranks are relative to, so that they can be added up."""
+        if not self.bounded:
+            self._raise_offset(ranks.largest(self.offset)[None])
+
     def _raise_offset(self, logits: Tensor) -> None:
+        """Keep sums relative to the largest logit so far, those of (b, B) included."""
         offset = torch.maximum(self.offset, logits.amax(0))
         shrink = torch.exp(self.offset - offset)
         self.offset = offset
@@ -109,8 +116,3 @@ def with_gradient(queries: Tensor, values: Tensor, gradient: Tensor | None) -> T
         return values
     attached: Tensor = PrecomputedGradient.apply(queries, values, gradient)
     return attached
-
-
-def wants_gradient(queries: Tensor) -> bool:
-    """Whether a backward pass may follow."""
-    return torch.is_grad_enabled() and queries.requires_grad

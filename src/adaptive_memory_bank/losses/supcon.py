@@ -9,6 +9,7 @@ from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.checks import check_start_after, is_number
 from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.losses.base import MemoryLoss
+from adaptive_memory_bank.losses.compare import Queries
 from adaptive_memory_bank.losses.pairs import ALL_PAIRS, Margins, Pairs
 from adaptive_memory_bank.losses.supcon_sums import losses_against_bank, losses_within_batch
 from adaptive_memory_bank.masks import all_known
@@ -133,13 +134,11 @@ class MemorySupConLoss(MemoryLoss):
     ) -> tuple[Tensor, Tensor]:
         losses, pairs = losses_against_bank(
             self.bank.ring,
-            unit,
-            labels,
-            slots=slots,
-            counted=counted,
+            Queries(unit, labels, slots, counted),
             temperature=self.temperature,
             margins=self._margins,
             workspace=self._workspace,
+            ranks=self.bank.ranks_of(unit),
         )
         return _mean_above_zero(losses, pairs), pairs
 

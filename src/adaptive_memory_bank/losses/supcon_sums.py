@@ -1,27 +1,27 @@
 """The supervised contrastive loss of each query against a whole bank, with its gradient, in one walk."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from adaptive_memory_bank.distributed import Alone, Ranks
 from adaptive_memory_bank.losses.compare import Compared, Queries, add_positives, compare, mean_weights
 from adaptive_memory_bank.losses.pairs import Margins
-from adaptive_memory_bank.losses.soft_sum import SoftSum, wants_gradient, with_gradient
+from adaptive_memory_bank.losses.soft_sum import SoftSum, with_gradient
 from adaptive_memory_bank.losses.walk import Workspace
 from adaptive_memory_bank.ring import LazyRing
 
 
 def losses_against_bank(
     ring: LazyRing,
-    queries: Tensor,
-    labels: Tensor,
+    queries: Queries,
     *,
-    slots: Tensor,
-    counted: Tensor | None,
     temperature: float,
     margins: Margins,
     workspace: Workspace,
+    ranks: Ranks,
 ) -> tuple[Tensor, Tensor]:
     """Loss of each query (B,), 0 where it has no positive, and the pairs kept: positive and negative, (2,).
 
@@ -29,22 +29,19 @@ def losses_against_bank(
     ``l_ij`` the cosine similarity over temperature (Khosla et al., "Supervised Contrastive Learning", 2020, eq. 2).
 
     Args:
-        ring: Holds the rows, with labels.
-        queries: Unit vectors, shape (B, dim).
-        labels: Shape (B,).
-        slots: Where in the ring each query is itself, shape (B,), or -1.
-        counted: Which queries have pairs, shape (B,); None for all. The others are zeros.
+        ring: Holds the rows, with labels; of a bank in shards those of this rank.
+        queries: Those of this rank. What is not counted is zeros.
         temperature: Divides the cosines.
         margins: Which pairs are kept.
         workspace: Memory for a block of rows.
+        ranks: Who holds the rows of the bank.
     """
-    wanted = wants_gradient(queries)
     with torch.no_grad():
-        sums = SoftSum(queries, temperature, gradient=wanted)
-        compared = Queries(queries, labels, slots, counted)
-        pairs = compare(ring, compared, sums=sums, mining=margins, workspace=workspace)
-        losses, gradient = _losses(ring, pairs, sums)
-    return with_gradient(queries, losses, gradient), pairs.counts
+        asked = queries.of_all(ranks)
+        sums = SoftSum(asked.unit, temperature, gradient=ranks.want_gradient)
+        pairs = compare(ring, asked, sums=sums, mining=margins, workspace=workspace)
+        found = _against_all_rows(ring, pairs, sums, ranks)
+    return with_gradient(queries.unit, found.losses, found.gradient), found.counts
 
 
 def losses_within_batch(
@@ -78,27 +75,43 @@ class SupCon:
 
     def combine(self, ring: LazyRing, pairs: Compared, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
         """The loss, (), and its gradient (B, dim); 0 without positives or without negatives."""
-        losses, gradient = _losses(ring, pairs, negatives)
+        losses, gradient, _ = _against_all_rows(ring, pairs, negatives, Alone(negatives.total))
         weights = mean_weights(losses, torch.ones_like(losses, dtype=torch.bool), above_zero=self.above_zero)
         weights = weights * pairs.of_both_kinds
         return losses @ weights, None if gradient is None else gradient.mul_(weights[:, None])
 
 
-def _losses(ring: LazyRing, pairs: Compared, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
-    """Losses (B,) and their gradient (B, dim), if wanted."""
+class _Found(NamedTuple):
+    losses: Tensor  # (B,)
+    gradient: Tensor | None  # (B, dim), if it is wanted
+    counts: Tensor  # (2,): positive and negative pairs
+
+
+def _against_all_rows(ring: LazyRing, pairs: Compared, negatives: SoftSum, ranks: Ranks) -> _Found:
+    """What the queries of this rank find, from what the queries of all ranks, Q of them, find in this ring."""
     kept, logits = pairs.kept, pairs.related.logits
-    if not len(kept):
-        return torch.zeros_like(negatives.total), None if negatives.weighted is None else negatives.weighted.zero_()
-    count, counted, dropped = kept.sum(0).clamp_(min=1), kept.any(0), ~kept
-    mean = logits.masked_fill(dropped, 0).sum(0) / count
+    dropped = ~kept
     # Masked after exp, which is slow for infinities. A lone positive has term 1 and so loss 0, to the last bit.
-    top = logits.masked_fill(dropped, -torch.inf).amax(0).masked_fill_(~counted, 0)
-    terms = (logits - top).exp_().masked_fill_(dropped, 0)  # (h, B)
-    whole = torch.logaddexp(negatives.log(), terms.sum(0).log_() + top)
-    losses = torch.where(counted, whole - mean, 0)
+    top = ranks.largest(_largest(logits.masked_fill(dropped, -torch.inf)))
+    top.masked_fill_(top == -torch.inf, 0)
+    terms = (logits - top).exp_().masked_fill_(dropped, 0)  # (h, Q)
+    negatives.agree(ranks)
+    of_each = kept.sum(0), pairs.negatives, logits.masked_fill(dropped, 0).sum(0), terms.sum(0), negatives.total
+    summed = ranks.sum(torch.stack([part.to(logits.dtype) for part in of_each]))  # (5, Q)
+    counts = summed[:2, ranks.own].long().sum(1)
+    count, _, total, of_positives, negatives.total = summed.unbind()
+    count, counted = count.clamp(min=1), count > 0
+    whole = torch.logaddexp(negatives.log(), of_positives.log_() + top)
+    losses = torch.where(counted, whole - total / count, 0)
     gradient = negatives.over(whole)
     if gradient is not None:
         weights = terms.mul_((top - whole).exp_()).sub_(kept.to(terms.dtype) / count)
         add_positives(gradient, ring, pairs.related, weights)
         gradient.masked_fill_(~counted[:, None], 0).mul_(negatives.sharpness)  # NaN where there was no pair at all
-    return losses, gradient
+        gradient = ranks.sum_to_owners(gradient)
+    return _Found(losses[ranks.own], gradient, counts)
+
+
+def _largest(values: Tensor) -> Tensor:
+    """The largest of each column of (h, Q); minus infinity where there is none."""
+    return values.amax(0) if len(values) else values.new_full(values.shape[1:], -torch.inf)

@@ -73,8 +73,10 @@ def unit_factors(rows: Tensor) -> Tensor:
 def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Block]:
     """Yield the rows block by block, with their products with queries (B, dim): unit vectors over temperature.
 
-    Gaps come along: their logits are minus infinity.
+    Gaps come along: their logits are minus infinity. Without queries there is nothing to walk for.
     """
+    if not len(queries):
+        return
     step = rows_per_block(ring, queries)
     rows_memory, logits_memory = workspace.take(min(step, ring.count), queries)
     for start in range(0, ring.count, step):

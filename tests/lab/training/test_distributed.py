@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,3 +108,67 @@ def test_a_signal_to_one_process_stops_both_and_they_resume_to_the_bit(retrieval
     whole, _ = run_on_two(dataclasses.replace(config, run_name="whole"), tmp_path, "lightning")
     assert metric_lines(folder) == metric_lines(folder.with_name("whole"))
     assert all(torch.equal(one["rows"], other["rows"]) for one, other in zip(resumed, whole, strict=True))
+
+
+def sorted_rows(ranks):
+    """Rows of several processes, in any order but their own."""
+    return torch.tensor(sorted(torch.cat([rank["rows"] for rank in ranks]).tolist()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["retrieval", "moco"])
+def test_a_memory_in_shards_trains_as_a_replicated_one(retrieval_config, moco_config, tmp_path, task):
+    make = {"retrieval": retrieval_config, "moco": moco_config}[task]
+    options = {"adapter": "auto", "memory": 64, "run_name": "run", "devices": 2, "accelerator": "cpu", "batch_size": 8}
+    found = {}
+    for layout in ("replicate", "shard"):
+        folder = tmp_path / layout
+        folder.mkdir()
+        # A rate at which weights rest: rounding, which differs, does not grow, and batch norm alone moves the rows.
+        config = make(**options, memory_layout=layout, lr=1e-12, epochs=1, out=str(folder / "runs"))
+        found[layout] = run_on_two(config, folder, "lightning")
+    (shards, result), (replicas, expected) = found["shard"], found["replicate"]
+    assert [len(rank["rows"]) for rank in shards] == [32, 32]
+    torch.testing.assert_close(sorted_rows(shards), sorted_rows(replicas[:1]), rtol=1e-4, atol=1e-5)
+    assert result["metrics"]["train/loss_epoch"] == pytest.approx(expected["metrics"]["train/loss_epoch"], rel=1e-4)
+    assert all(torch.equal(value, shards[1]["filter"][name]) for name, value in shards[0]["filter"].items())
+
+
+@pytest.mark.slow
+def test_a_run_in_shards_resumes_to_the_bit_and_in_the_other_layout(retrieval_config, metric_lines, tmp_path):
+    config = retrieval_config(run_name="run", devices=2, accelerator="cpu", batch_size=8, memory_layout="shard")
+    run_on_two(config, tmp_path, "lightning", code=130, INTERRUPT_AT="5")
+    folder = tmp_path / "runs" / "run"
+    shutil.copytree(folder, folder.with_name("other"))
+    resumed, _ = run_on_two(config, tmp_path, "lightning", words=("retrieval", "--resume", str(folder)))
+    whole, _ = run_on_two(dataclasses.replace(config, run_name="whole"), tmp_path, "lightning")
+    assert metric_lines(folder) == metric_lines(folder.with_name("whole"))
+    assert all(torch.equal(one["rows"], other["rows"]) for one, other in zip(resumed, whole, strict=True))
+    # As replicas, each process holds all rows, loaded from the shares of both and trained on from there.
+    words = ("retrieval", "--resume", str(folder.with_name("other")), "--memory_layout", "replicate")
+    replicas, _ = run_on_two(config, tmp_path, "lightning", words=words)
+    assert torch.equal(replicas[0]["rows"], replicas[1]["rows"])
+    assert len(replicas[0]["rows"]) == sum(len(rank["rows"]) for rank in resumed)
+
+
+@pytest.mark.slow
+def test_a_fresh_memory_in_shards_is_embedded_by_those_who_hold_it(retrieval_config, tmp_path):
+    config = retrieval_config(
+        adapter="fresh", fresh_every=4, memory=70, run_name="run", devices=2, accelerator="cpu", batch_size=8, lr=1e-30,
+        memory_layout="shard",
+    )  # fmt: skip
+    ranks, result = run_on_two(config, tmp_path, "lightning")
+    assert not torch.equal(ranks[0]["rows"], ranks[1]["rows"])
+    assert result["metrics"]["bank/staleness"] < 1e-4  # the encoder rests
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "said"),
+    [
+        ("retrieval", "--loss ContrastiveLoss", "with `loss` ContrastiveLoss, which compares with the rows of one"),
+        ("moco", "--same_image_negatives true", "with `same_image_negatives`, as lightly's loss compares with the"),
+    ],
+)
+def test_shards_are_refused_where_no_loss_looks_into_all_of_them(task, words, said, capsys):
+    assert main([task, "--memory_layout", "shard", *words.split()]) == 2
+    assert f"`memory_layout` must be replicate {said}" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from adaptive_memory_bank.adapters import Adapter
 from adaptive_memory_bank.bank import AdaptiveMemoryBank
 from adaptive_memory_bank.checks import check_start_after
 from adaptive_memory_bank.distributed import rank_order
+from adaptive_memory_bank.graphs import outside_graphs
 from adaptive_memory_bank.integrations.pml.fusion import CannotFuseError, fuse
 from adaptive_memory_bank.integrations.pml.queue import AdaptiveQueue, whole
 from adaptive_memory_bank.losses.compare import Compared, Plan, loss_against_bank
@@ -102,6 +103,7 @@ class CrossBatchMemory(AdaptiveQueue):
         """Whether a step is computed in one walk over the memory, with the loss and the miner as they are now."""
         return isinstance(self._plan(), Plan)
 
+    @outside_graphs
     def forward(
         self,
         embeddings: Tensor,

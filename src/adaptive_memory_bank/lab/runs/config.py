@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, TypeVar
 
 import yaml
 
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     AdapterName = str
 else:
     AdapterName = Literal[NAMES] | str  # the command line shows the names; `check_adapter` knows the others, too
+
+
+class BankLayout(TypedDict, total=False):
+    """Arguments of `AdaptiveMemoryBank`."""
+
+    gather_distributed: bool
+    shard_distributed: bool
 
 
 @dataclass
@@ -53,6 +60,7 @@ class RunConfig:
         accelerator: Lightning's accelerator (`auto`, `cpu`, `gpu`, ...).
         devices: Processes (one per device) of this node.
         num_nodes: Machines.
+        memory_layout: How several processes hold the memory: `replicate`, all of it each, or `shard`, a share each.
         precision: Lightning's precision: `32-true`, `16-mixed` or `bf16-mixed`.
         wandb: Weights & Biases: `auto` is online when logged in and offline otherwise.
         project: W&B project.
@@ -67,7 +75,7 @@ class RunConfig:
     # What may differ between a run and its continuation: where it runs and what it is called, not what it computes.
     machine_fields: ClassVar[frozenset[str]] = frozenset(
         {"out", "run_name", "resume", "data_root", "download", "num_workers", "threads", "accelerator", "quiet"}
-        | {"wandb", "project", "entity", "group", "name", "tags"}
+        | {"memory_layout", "wandb", "project", "entity", "group", "name", "tags"}
     )
     # What is fitted to the data unless it is given.
     fitted_fields: ClassVar[tuple[str, ...]] = ("image_size", "batch_size")
@@ -98,6 +106,7 @@ class RunConfig:
     accelerator: str = "auto"
     devices: int = 1
     num_nodes: int = 1
+    memory_layout: Literal["replicate", "shard"] = "replicate"
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     wandb: Literal["auto", "online", "offline", "disabled"] = "auto"
     project: str = "adaptive-memory-bank"
@@ -110,6 +119,17 @@ class RunConfig:
     def processes(self) -> int:
         """Processes of all machines."""
         return self.devices * self.num_nodes
+
+    @property
+    def bank_layout(self) -> "BankLayout":
+        """How the processes hold the memory."""
+        if self.processes == 1:
+            return {}
+        return {"shard_distributed": True} if self.memory_layout == "shard" else {"gather_distributed": True}
+
+    def refuse_shards(self, reason: str) -> None:
+        """Complain about a memory in shards that no loss could be compared with."""
+        self.require("memory_layout", self.memory_layout != "shard", f"replicate {reason}")
 
     def check(self) -> None:
         """Check the options that every task has; subclasses add their own.

@@ -64,9 +64,11 @@ def _stored(module: TrainingModule) -> Tensor:
 
 @torch.no_grad()
 def _embed_batches(module: TrainingModule, numbers: list[int]) -> Tensor:
-    """Rows (n, batch size, dim) of whole batches; each process embeds its share."""
+    """Rows (n, batch size, dim) of whole batches; each process embeds a part, or in shards those of its own rows."""
     trainer, config, data = module.trainer, module.config, module.data
-    mine = numbers[trainer.global_rank :: trainer.world_size]
+    assert module.bank is not None
+    shared_out = not module.bank.shard_distributed
+    mine = numbers[trainer.global_rank :: trainer.world_size] if shared_out else numbers
     past = PastBatches(data.train, data.train_transform, module.plan, config.seed)
     workers = 0 if data.train.in_memory else config.num_workers
     rows = []
@@ -74,9 +76,9 @@ def _embed_batches(module: TrainingModule, numbers: list[int]) -> Tensor:
         for number, images in zip(mine, fetch(past, mine, workers=workers), strict=True):
             with _same_buffers(*module.embedders), trainer.precision_plugin.train_step_context():
                 rows.append(module.embed_batch(images.to(module.device), number))
-    assert module.bank is not None
     none = torch.empty(0, config.batch_size, module.bank.dim, device=module.device)  # fewer batches than processes
-    return gather_interleaved(torch.stack(rows) if rows else none, len(numbers))
+    embedded = torch.stack(rows) if rows else none
+    return gather_interleaved(embedded, len(numbers)) if shared_out else embedded
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.runs.files import DamagedFileError
 from adaptive_memory_bank.lab.training.scores import OnEmbedded, embed_part, tell_nobody
 from adaptive_memory_bank.masks import reading_is_free
+from adaptive_memory_bank.shards import gather_shares
 
 # With fewer channels, oneDNN's gradient of a strided 1x1 convolution crashes or hangs in channels-last memory on AVX2.
 FEWEST_CHANNELS = 8
@@ -62,7 +63,7 @@ class TrainingModule(pl.LightningModule):
         follow = config.staleness_rows > 0 or config.adapter == "fresh"
         self.sources = None
         if follow and bank is not None:
-            self.sources = StoredSources(bank.size, bank.dim, gather_distributed=bank.gather_distributed)
+            self.sources = StoredSources(bank.size, bank.dim, **config.bank_layout)
         self.last: dict[str, float | Tensor] = {}  # what the last step measured
         self._bad_step: Tensor | None = None  # the first one whose loss was not finite, or -1; on the loss's device
         self.on_embedded: OnEmbedded = tell_nobody  # watches evaluations
@@ -167,9 +168,13 @@ class TrainingModule(pl.LightningModule):
             )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note what images the encoder takes, so that it can be rebuilt without its dataset. Never after a NaN."""
+        """Note what images the encoder takes, so that it can be rebuilt without its dataset. Never after a NaN.
+
+        Rank 0 writes: the shares that other processes hold of a memory go there.
+        """
         self.check_losses()
         self.check_finite_weights()
+        checkpoint["state_dict"] = gather_shares(checkpoint["state_dict"])
         source, colours = self.data.source, self.data.normalization
         images = {"gray": source.gray, "image_size": self.config.image_size or source.image_size}
         checkpoint["images"] = {**images, "mean": list(colours.mean), "std": list(colours.std)}

@@ -101,6 +101,8 @@ class MocoConfig(RunConfig):
         self.require("split_batch_norm", splits >= 0, "zero or a positive integer")
         if splits and self.batch_size % splits:
             raise ValueError(f"`batch_size` must be divisible by `split_batch_norm` ({splits}), got {self.batch_size}.")
+        if self.same_image_negatives:
+            self.refuse_shards("with `same_image_negatives`, as lightly's loss compares with the rows of one process")
         if self.adapter != "none":
             check_memory(self.memory, self.batch_size * self.processes)
         self.require_positive("embedding_dim", "knn_k")

@@ -144,7 +144,7 @@ def _make_criterion(config: MocoConfig) -> tuple[nn.Module, AdaptiveMemoryBank |
     size = (config.memory, config.embedding_dim)
     adapter = make_adapter(config.adapter, **config.adapter_options)
     if not config.same_image_negatives:
-        queue = AdaptiveMemoryBank(*size, adapter, gather_distributed=gather)
+        queue = AdaptiveMemoryBank(*size, adapter, **config.bank_layout)
         return MemoryInfoNCELoss(queue, config.temperature), queue
     criterion = NTXentLoss(config.temperature, memory_bank_size=size, gather_distributed=gather)
     swap_memory_bank(criterion, adapter)

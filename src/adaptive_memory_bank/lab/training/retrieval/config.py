@@ -111,6 +111,8 @@ class RetrievalConfig(RunConfig):
         check_model(self.model)
         known = ("supcon", *pml_losses())
         self.require("loss", self.loss in known, f"one of {', '.join(known)}")
+        if self.loss != "supcon":
+            self.refuse_shards(f"with `loss` {self.loss}, which compares with the rows of one process")
         self.require("images_per_class", self.images_per_class >= 2, "at least 2, or there are no positive pairs")
         if self.batch_size % self.images_per_class:
             raise ValueError(

@@ -58,13 +58,13 @@ def batch_criterion(config: RetrievalConfig, classes: int) -> BatchCriterion:
 
 
 def memory_criterion(
-    config: RetrievalConfig, classes: int, *, rows: int, distributed: bool, start_after: int
+    config: RetrievalConfig, classes: int, *, rows: int, start_after: int
 ) -> tuple[nn.Module, AdaptiveMemoryBank]:
     """The loss on a memory of so many rows, used after so many steps, and the bank in it."""
     name = "identity" if config.adapter == "fresh" else config.adapter  # the trainer re-embeds it
     adapter = make_adapter(name, **config.adapter_options)
     if config.loss == "supcon":
-        bank = AdaptiveMemoryBank(rows, config.embedding_dim, adapter, gather_distributed=distributed)
+        bank = AdaptiveMemoryBank(rows, config.embedding_dim, adapter, **config.bank_layout)
         fused = MemorySupConLoss(
             bank,
             temperature=config.temperature,
@@ -82,7 +82,7 @@ def memory_criterion(
         miner=_miner(config),
         adapter=adapter,
         start_after=start_after,
-        gather_distributed=distributed,
+        gather_distributed=config.processes > 1,
     )
     return MemoryCriterion(memory, batch_criterion(config, classes), config.batch_weight), memory.bank
 

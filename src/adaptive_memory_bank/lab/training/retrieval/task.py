@@ -80,8 +80,7 @@ class RetrievalModule(TrainingModule):
             return batch_criterion(config, classes), None
         rows = memory_rows(config.memory, len(train))
         check_memory(rows, config.batch_size * config.processes)
-        distributed = config.processes > 1
-        return memory_criterion(config, classes, rows=rows, distributed=distributed, start_after=start_after)
+        return memory_criterion(config, classes, rows=rows, start_after=start_after)
 
     @property
     def warming_up(self) -> bool:
