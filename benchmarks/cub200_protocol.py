@@ -1,7 +1,8 @@
 """How CUB-200-2011 is trained on two cores: every trial that chose `--preset photos` and `cub200.yaml`.
 
 Only the training species are used: 1 to 75 train, 76 to 100 judge (contiguous, as the benchmark itself is split), so no
-choice can have seen a test species. Trials that are complete in `--runs` are not repeated, others go on.
+choice can have seen a test species. Trials that are complete in `--runs` are not repeated, others go on. Two shells
+with different trials use two cores; the last one to finish collects them all.
 
     python benchmarks/cub200_protocol.py --weights efficientnet_lite0.pth --data_root FOLDER_OF_CUB_200_2011 [TRIAL ...]
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from measure import RESULTS, facts, write
 
 from adaptive_memory_bank.lab.data import eval_transform, load_dataset
@@ -25,35 +27,43 @@ from adaptive_memory_bank.metrics import retrieval_metrics
 
 NAME = "cub200_protocol"
 TRAINING_SPECIES, FIRST_HELD_OUT = 100, 75
+# What the grid has, too: `cub200.yaml` and `--preset photos`.
 BASE: dict[str, Any] = {
     "model": "tf_efficientnet_lite0",
-    "image_size": 64,
+    "image_size": 96,
     "augmentation": "crop",
     "freeze_batch_norm": True,
     "mine": False,
-    "adapter": "none",
     "batch_size": 64,
     "embedding_dim": 128,
     "warmup_epochs": 1,
     "warmup_lr": 0.1,
-    "lr": 1e-4,
-    "epochs": 3,
+    "epochs": 6,
+    "lr_step": 4,
 }
-# What each trial changes.
-AT_ONCE: dict[str, Any] = {"memory": 1.0, "memory_start": 0.0}  # right after the head's warm-up
-TRIALS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "none, lr 3e-4": {"lr": 3e-4},
-    "none, lr 3e-5": {"lr": 3e-5},
-    "identity": {"adapter": "identity", **AT_ONCE},
-    "identity, lr 3e-4": {"adapter": "identity", **AT_ONCE, "lr": 3e-4},
-    "identity, memory later": {"adapter": "identity", "memory": 1.0, "memory_start": 1.0},
-    "auto": {"adapter": "auto", **AT_ONCE},
-    "auto, lr 3e-4": {"adapter": "auto", **AT_ONCE, "lr": 3e-4},
-    "auto, memory later": {"adapter": "auto", "memory": 1.0, "memory_start": 1.0},
-    "none, 96 px": {"image_size": 96},
-    "identity, 96 px": {"adapter": "identity", **AT_ONCE, "image_size": 96},
+RATES = (3e-5, 1e-4, 3e-4)
+# The contestants: what they are, and what is tried for each. All memories get the same trials, plain memory as well.
+CONTESTANTS: dict[str, dict[str, Any]] = {
+    "none": {"adapter": "none"},
+    "none, batch 128": {"adapter": "none", "batch_size": 128},
+    **{name: {"adapter": name, "memory": 0.5} for name in ("identity", "xbn", "auto")},
 }
+
+
+def _trials() -> dict[str, dict[str, Any]]:
+    """What each trial changes: three learning rates, and for a memory an earlier start (right after the warm-up)."""
+    trials = {}
+    for name, options in CONTESTANTS.items():
+        has_memory = options["adapter"] != "none"
+        for lr in RATES:
+            start = {"memory_start": 1.0} if has_memory else {}
+            trials[f"{name}, lr {lr:g}"] = {**options, "lr": lr, **start}
+        if has_memory:
+            trials[f"{name}, lr {RATES[1]:g}, at once"] = {**options, "lr": RATES[1], "memory_start": 0.0}
+    return trials
+
+
+TRIALS = _trials()
 UNSEEN: dict[str, Any] = {"validation": 0.0, "drift_every": 0, "staleness_rows": 0, "threads": 1, "wandb": "disabled"}
 
 
@@ -111,17 +121,39 @@ def read(trial: str, runs: Path) -> dict[str, Any] | None:
     }
 
 
+def choices(trials: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """For every contestant the options that scored highest on the held-out species after the last epoch.
+
+    Only contestants whose trials are all complete have a choice: none is tuned less than another.
+    """
+    done = {found["trial"]: found for found in trials if found["status"] == "complete"}
+    chosen = {}
+    for name in CONTESTANTS:
+        own = [trial for trial in TRIALS if trial.startswith(f"{name}, lr ")]
+        if all(trial in done for trial in own):
+            best = max(own, key=lambda trial: done[trial]["held_out_recall@1"][-1])
+            chosen[name] = {key: TRIALS[best][key] for key in ("lr", "memory_start") if key in TRIALS[best]}
+    return chosen
+
+
+def grid_variants(chosen: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The choices as `cub200.yaml` takes them; who had no trials of his own has those of his nearest relative."""
+    relatives = {"axbn": "xbn", "fresh": "identity"}
+    return {**chosen, **{name: chosen[other] for name, other in relatives.items() if other in chosen}}
+
+
 def collect(options: argparse.Namespace) -> None:
     """Write what is there, in the order of `TRIALS`, as JSON and as a table."""
     trials = [found for trial in TRIALS if (found := read(trial, options.runs)) and found["held_out_recall@1"]]
     sizes = sorted({found["changed"].get("image_size", BASE["image_size"]) for found in trials})
     features = {str(side): frozen(options.weights, options.runs / "species", side) for side in sizes}
-    write(NAME, {**facts("timm"), "base": BASE, "frozen_recall@1": features, "trials": trials})
+    content = {"base": BASE, "frozen_recall@1": features, "trials": trials, "chosen": choices(trials)}
+    write(NAME, {**facts("timm"), **content})
     (RESULTS / f"{NAME}.md").write_text(table(trials, features), encoding="utf-8")
 
 
 def table(trials: list[dict[str, Any]], features: dict[str, float]) -> str:
-    """One line per trial: Recall@1 on the held-out species after each epoch."""
+    """One line per trial, Recall@1 on the held-out species after each epoch; then what that chooses."""
     lines = ["# CUB-200-2011: how the protocol was chosen, on held-out training species", ""]
     lines += ["Made by `cub200_protocol.py`: species 1 to 75 train, 76 to 100 judge; one seed, so about 1.3 points of"]
     lines += [
@@ -134,6 +166,10 @@ def table(trials: list[dict[str, Any]], features: dict[str, float]) -> str:
         scores = " ".join(f"{100 * value:.1f}" for value in found["held_out_recall@1"])
         pace = f"{found['seconds']:.0f}" if found["status"] == "complete" else "not finished"
         lines.append(f"| {found['trial']} | {_words(found['changed'])} | {scores} | {pace} |")
+    lines += ["", "Chosen for `cub200.yaml`: the highest Recall@1 after the last epoch, each among its own trials.", ""]
+    variants = grid_variants(choices(trials))
+    text = yaml.safe_dump({"variants": variants}, sort_keys=False) if variants else "# nothing yet\n"
+    lines += [f"```yaml\n{text}```"]
     return "\n".join(lines) + "\n"
 
 

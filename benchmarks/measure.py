@@ -9,7 +9,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -55,13 +55,25 @@ def facts(*packages: str) -> dict[str, Any]:
     """What a reader needs to repeat a measurement."""
     cpu = next((line for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
     return {
-        "command": "python " + shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": "python " + shlex.join(portable([Path(sys.argv[0]).name, *sys.argv[1:]])),
         "versions": {name: metadata.version(name) for name in ("torch", *packages)},
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "cpu": cpu.split(":")[-1].strip(),
     }
+
+
+def portable(words: Sequence[str]) -> list[str]:
+    """A command without the paths of a machine.
+
+    Example:
+        >>> portable(["--data_root", "/mnt/data", "--out", "/tmp/runs/first", "--weights", "/mnt/w.pth"])
+        ['--data_root', 'FOLDER', '--out', 'runs/first', '--weights', 'w.pth']
+    """
+    places = {"--data_root": lambda path: "FOLDER", "--out": lambda path: f"runs/{path.name}"}
+    named = [places.get(before, lambda path: path.name) for before in ["", *words][:-1]]
+    return [name(Path(word)) if Path(word).is_absolute() else word for name, word in zip(named, words, strict=True)]
 
 
 def read(name: str, results: Path = RESULTS) -> Any:

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import headline
+import paper_cost
 import yaml
 from contest import show_aims
+from cub200_pace import show_plan
 from encoder_share import show_shares
 from evidence_page import show
+from evidence_words import sentences
 from markers import Fill, fill_page, table
 from measure import RESULTS, listed, read
 from scaling import show_billion, show_measured
@@ -68,6 +71,10 @@ def queue_step(found: dict[str, Any]) -> str:
     return "\n\n".join([*([show_aims(found["results"])] if has_aims else []), everyone])
 
 
+def cub200_pace(found: dict[str, Any]) -> str:
+    return show_plan(found)
+
+
 def encoder_share(found: dict[str, Any]) -> str:
     return show_shares(found)
 
@@ -105,7 +112,7 @@ def tracking(found: dict[str, Any]) -> str:
     return f"{table(heads, rows)}\n\nBatch {found['batch_size']}, {found['steps']:,} steps."
 
 
-FILLS = (loss_step, queue_step, encoder_share, adaptation_cost, retrieval_eval, trainer_overhead, tracking)
+FILLS = (loss_step, queue_step, encoder_share, adaptation_cost, retrieval_eval, trainer_overhead, tracking, cub200_pace)
 SPEED = {fill.__name__: fill for fill in FILLS}
 OWN_PAGES = {"scaling": show_measured}
 
@@ -142,9 +149,23 @@ def comparisons() -> str:
     for path in sorted(RESULTS.glob("*.json")):
         found = read(path.stem)
         if "tables" in found:
-            state = f"{found['complete']} of {found['planned']} runs, {len(found['seeds'])} seeds"
-            lines.append(f"- [{found['title']}](results/{path.stem}.md): {state}.")
+            lines.append(f"- [{found['title']}](results/{path.stem}.md): {_state(found)}.")
     return "\n".join(lines) or "Not run yet."
+
+
+def _state(found: dict[str, Any]) -> str:
+    seeds = len(found["seeds"])
+    return f"{found['complete']} of {found['planned']} runs, {seeds} seed{'s' * (seeds != 1)}"
+
+
+def findings() -> str:
+    """What the fair comparisons say, condition by condition; those that are not there are left out."""
+    parts = []
+    for found in (content for name in headline.FAIR if (content := read(name)) is not None):
+        for here in (here for here in found["tables"] if here["rows"]):
+            link = f"[{here['setting']}: {here['condition']}](results/{found['name']}.md)"
+            parts += [f"{link}, {_state(found)}:", "\n".join(f"- {sentence}" for sentence in sentences(here))]
+    return "\n\n".join(parts) or "None of them is here yet."
 
 
 def paper() -> str:
@@ -177,9 +198,13 @@ def _measured(found: dict[str, Any] | None, setting: str, variant: str) -> str:
 
 PAGES: dict[Path, dict[str, Fill]] = {
     HERE.parent / "README.md": {**headline.PARTS, "cost": cost},
-    HERE / "README.md": {**{name: partial(speed, name) for name in SPEED}, "comparisons": comparisons},
+    HERE / "README.md": {
+        **{name: partial(speed, name) for name in SPEED},
+        "comparisons": comparisons,
+        "findings": findings,
+    },
     HERE / "scaling.md": {"scaling": partial(speed, "scaling"), "billion": show_billion},
-    PAPER / "README.md": {"paper": paper},
+    PAPER / "README.md": {"paper": paper, "paper_cost": paper_cost.show},
 }
 
 

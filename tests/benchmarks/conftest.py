@@ -12,6 +12,7 @@ from adaptive_memory_bank.lab.commands.compare import to_compare_config
 from adaptive_memory_bank.lab.commands.main import make_parser
 from adaptive_memory_bank.lab.commands.words import normalized
 from adaptive_memory_bank.lab.compare.config import CompareConfig
+from written_runs import write_run  # noqa: F401  a fixture
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import evidence
 import headline
+import measure
 import numpy as np
 import pytest
 import restore
+import yaml
 
 from adaptive_memory_bank.lab.compare.plan import plan_runs, write_plan
 from adaptive_memory_bank.lab.compare.pool import make_job
@@ -33,9 +36,13 @@ def data(tmp_path_factory):
     return path
 
 
+COMMAND = "amb compare --config x.yaml --data_root /home/someone/data --jobs 2 --out /home/someone/runs/tiny"
+PORTABLE = "amb compare --config x.yaml --data_root FOLDER --jobs 2 --out runs/tiny"
+
+
 def train(config, *, leave_out):
     planned = plan_runs(config)
-    write_plan(config, planned, command="amb compare --config x.yaml")
+    write_plan(config, planned, command=COMMAND)
     for run in planned[: len(planned) - leave_out]:
         answer = run_job(make_job(run))
         assert answer["status"] == "complete", answer
@@ -47,9 +54,9 @@ COMMON = ["--epochs", 2, "--threads", 1, "--wandb", "disabled", "--quiet", "--em
 
 @pytest.fixture(scope="module")
 def grid(data, parse):
-    """Two batch sizes, three adapters, three seeds."""
+    """Two batch sizes, three adapters, three seeds; a larger batch without memory."""
     words = ["--data", f"npz:{data}", "--adapters", "none", "identity", "auto", "--batch_sizes", 8, 16]
-    words += ["--memories", 0.5, "--seeds", 0, 1, 2, "--validation", 0.2, *COMMON]
+    words += ["--none_batch_sizes", 24, "--memories", 0.5, "--seeds", 0, 1, 2, "--validation", 0.2, *COMMON]
     return lambda out: parse(*words, "--out", out)
 
 
@@ -72,19 +79,23 @@ def content(written):
     return json.loads((written[0] / "tiny.json").read_text())
 
 
-def test_it_writes_json_page_and_two_pictures(written):
+def test_it_writes_json_page_two_pictures_and_the_logs(written):
     results, paths = written
-    assert [path.name for path in paths] == ["tiny.json", "tiny.md", "tiny.svg", "tiny_staleness.svg"]
+    files = ["tiny.json", "tiny.md", "tiny.svg", "tiny_staleness.svg", "tiny_logs.tar.xz"]
+    assert [path.name for path in paths] == files
     assert all((results / path.name).stat().st_size > 500 for path in paths)
 
 
 def test_the_json_holds_what_is_needed_to_repeat_and_to_judge(content, retrieval):
-    assert content["command"] == "amb compare --config x.yaml"
-    assert (content["complete"], content["planned"], content["seeds"]) == (17, 18, [0, 1, 2])
+    assert content["command"] == content["plan"]["command"] == PORTABLE
+    assert (content["complete"], content["planned"], content["seeds"]) == (20, 21, [0, 1, 2])
+    assert sum(content["commits"].values()) in (0, 20)  # none where the package is installed outside its checkout
     assert {"python", "torch", "adaptive-memory-bank"} <= set(content["versions"])
     assert "cores" in content["machine"]
     run = next(run for run in content["runs"] if run["adapter"] == "auto")
     own = json.loads((retrieval / run["run"] / "result.json").read_text())
+    assert run["commit"] == own["versions"].get("commit")
+    assert run["options"]["model"] == "conv4_32"
     assert run["last"]["val/recall@1"] == pytest.approx(own["metrics"]["val/recall@1"], abs=1e-6)
     assert run["chosen"]["best/recall@1"] == pytest.approx(own["best"]["best/recall@1"], abs=1e-6)
     assert (run["batch_size"], run["memory"], run["chosen_epoch"]) == (own["batch_size"], 0.5, own["best_epoch"])
@@ -93,36 +104,68 @@ def test_the_json_holds_what_is_needed_to_repeat_and_to_judge(content, retrieval
     assert curves["val/recall@1"][str(own["best_epoch"])] == run["chosen"]["best/recall@1"]
 
 
-def test_means_and_paired_differences_are_those_of_the_runs(content):
+def test_no_path_of_a_machine_is_in_the_files(written):
+    for path in written[1]:
+        if path.suffix != ".xz":
+            assert "/home/" not in path.read_text(), path.name
+
+
+def at_batch_8(content):
+    """The table, and Recall@1 of the last epoch by adapter, in the order of seeds."""
     here = next(table for table in content["tables"] if table["batch_size"] == 8)
-    values = {
-        adapter: [
-            run["last"]["val/recall@1"]
-            for run in sorted(content["runs"], key=lambda run: run["seed"])
-            if (run["adapter"], run["batch_size"]) == (adapter, 8)
-        ]
-        for adapter in ("identity", "auto")
-    }
+    values = {}
+    for run in sorted(content["runs"], key=lambda run: run["seed"]):
+        if run["batch_size"] == 8:
+            values.setdefault(run["adapter"], []).append(run["last"]["val/recall@1"])
+    return here, values
+
+
+@pytest.mark.parametrize(("role", "against"), [("plain", "identity"), ("none", "none")])
+def test_means_and_paired_differences_are_those_of_the_runs(role, against, content):
+    here, values = at_batch_8(content)
     row = next(row for row in here["rows"] if row["variant"] == "auto")
     assert row["values"]["last val/recall@1"]["mean"] == pytest.approx(fmean(values["auto"]), abs=1e-5)
     assert row["values"]["last val/recall@1"]["std"] == pytest.approx(stdev(values["auto"]), abs=1e-5)
-    pairs = [ours - theirs for ours, theirs in zip(values["auto"], values["identity"], strict=True)]
-    difference = row["difference"]["last"]
+    assert here["references"] == {"plain": "identity", "none": "none"}
+    pairs = [ours - theirs for ours, theirs in zip(values["auto"], values[against], strict=True)]
+    difference = row["differences"][role]["last"]
     assert difference["mean"] == pytest.approx(fmean(pairs), abs=1e-5)
-    # Two comparisons share the 5 %: t(0.9875, 2 degrees of freedom) = 6.2053
-    half = 6.2053 * stdev(pairs) / 3**0.5
+    # Three comparisons share the 5 %: t(1 - 0.05 / 6, 2 degrees of freedom) = 7.6489
+    half = 7.6489 * stdev(pairs) / 3**0.5
     assert difference["high"] - difference["mean"] == pytest.approx(half, abs=1e-3)
-    assert difference["comparisons"] == 2
+    assert difference["comparisons"] == 3
+
+
+def test_plain_memory_against_none_and_none_against_plain_memory_are_one_question(content):
+    rows = {row["variant"]: row["differences"] for row in at_batch_8(content)[0]["rows"]}
+    there, back = rows["identity"]["none"]["last"], rows["none"]["plain"]["last"]
+    assert (there["low"], there["high"]) == pytest.approx((-back["high"], -back["low"]))
+
+
+def test_every_row_says_how_it_was_trained(content):
+    here, _ = at_batch_8(content)
+    rows = {row["variant"]: row["trained"] for row in here["rows"]}
+    assert list(rows) == ["none", "none, batch 24", "identity", "auto"]
+    assert [how["batch_size"] for how in rows.values()] == [8, 24, 8, 8]
+    assert {(how["model"], how["image_size"], how["epochs"]) for how in rows.values()} == {("conv4_32", 16, 2)}
+    images = 19 * 8  # 24 characters without a fifth (5 of them), 8 images each
+    assert [(how["memory"], how["memory_rows"]) for how in rows.values()][1:3] == [(None, 0), (0.5, images / 2)]
+    seconds = [run["seconds"] for run in content["runs"] if (run["variant"], run["batch_size"]) == ("auto", 8)]
+    assert rows["auto"]["minutes"] == pytest.approx(fmean(seconds) / 60)
 
 
 def test_the_page_says_how_far_the_comparison_is(written):
     page = (written[0] / "tiny.md").read_text()
-    assert "17 of 18 runs are complete" in page
+    assert "20 of 21 runs are complete" in page
+    assert "shared the machine with other work" in page
+    assert "- Larger batches without memory against none: `none, batch 24` " in page
+    assert "| auto | conv4_32 | 16 | 8 | 50 %, 76 rows | 2 | 3 | " in page
+    assert "Logs (`metrics.jsonl`) of 20 runs: [tiny_logs.tar.xz](tiny_logs.tar.xz)." in page
     assert "![tiny_staleness](tiny_staleness.svg)" in page
     assert "Recall@1 % (chosen epoch)" in page
     assert "Recall@1 % (last epoch)" in page
-    seeds = [int(row.split("|")[-2]) for row in page.splitlines() if re.match(r"\| (none|identity|auto) ", row)]
-    assert seeds == [3, 3, 3, 3, 3, 2]
+    trained = [row.split(" | ") for row in page.splitlines() if re.match(r"\| (none|identity|auto) \| conv4", row)]
+    assert [int(cells[6]) for cells in trained] == [3, 3, 3, 3, 3, 2]
 
 
 def test_the_pictures_name_every_adapter_and_repeat_to_the_byte(written, retrieval, tmp_path):
@@ -135,15 +178,33 @@ def test_the_pictures_name_every_adapter_and_repeat_to_the_byte(written, retriev
     assert ">none<" not in staleness
     evidence.write(retrieval, "tiny", tmp_path)
     assert (tmp_path / "tiny_staleness.svg").read_text() == staleness
+    assert (tmp_path / "tiny_logs.tar.xz").read_bytes() == (results / "tiny_logs.tar.xz").read_bytes()
+
+
+def test_the_logs_come_back_whole(written, retrieval, tmp_path):
+    for run in restore.restore(written[0] / "tiny.json", tmp_path):
+        assert (run / "metrics.jsonl").read_bytes() == (retrieval / run.name / "metrics.jsonl").read_bytes()
+    evidence.write(tmp_path, "tiny", tmp_path)
+    for name in ("tiny_logs.tar.xz", "tiny.md"):
+        assert (tmp_path / name).read_bytes() == (written[0] / name).read_bytes()
+
+
+def test_without_the_logs_the_curves_come_back_and_pass_for_no_log(written, content, tmp_path):
+    (tmp_path / "tiny.json").write_text((written[0] / "tiny.json").read_text())
+    restore.restore(tmp_path / "tiny.json", tmp_path / "runs")
+    paths = evidence.write(tmp_path / "runs", "tiny", tmp_path / "results")
+    assert "tiny_logs.tar.xz" not in [path.name for path in paths]
+    again = json.loads((tmp_path / "results" / "tiny.json").read_text())
+    assert (again["logs"], again["runs"]) == (0, content["runs"])
 
 
 @pytest.mark.slow
 def test_a_comparison_goes_on_elsewhere_from_the_json_alone(written, content, grid, tmp_path):
-    assert len(restore.restore(written[0] / "tiny.json", tmp_path)) == content["complete"] == 17
-    compare(grid(tmp_path), command="amb compare --config x.yaml")  # trains the one that is missing
+    assert len(restore.restore(written[0] / "tiny.json", tmp_path)) == content["complete"] == 20
+    compare(grid(tmp_path), command=COMMAND)  # trains the one that is missing
     evidence.write(tmp_path, "tiny", tmp_path)
     later = json.loads((tmp_path / "tiny.json").read_text())
-    assert (later["complete"], later["planned"]) == (18, 18)
+    assert (later["complete"], later["planned"]) == (21, 21)
     names = {run["run"]: run for run in content["runs"]}
     assert [run for run in later["runs"] if run["run"] in names] == content["runs"]
     assert len({run["run"] for run in later["runs"]} - set(names)) == 1
@@ -161,7 +222,7 @@ def test_the_headline_has_the_chosen_epochs_numbers(content):
     here = next(table for table in content["tables"] if table["batch_size"] == 8)
     row = next(row for row in here["rows"] if row["variant"] == "auto")
     assert f"{100 * row['values']['chosen val/recall@1']['mean']:.1f} ±" in text
-    assert "(17 of 18 runs so far)" in text
+    assert "(20 of 21 runs so far)" in text
     assert "over 3 seeds" in text
     assert "benchmarks/results/tiny.md" in text
 
@@ -192,10 +253,32 @@ def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path, monkeyp
     assert "nothing was chosen on the test images" in page
     assert "kNN % (last epoch)" in page
     assert "[unknown]" in page  # a single seed has no interval
-    for early, columns in ((1, ["kNN % (last epoch)", "kNN % (epoch 1)"]), (2, ["kNN % (last epoch)"])):
+    for early, columns in (((1, 2), ["kNN % (last epoch)", "kNN % (epoch 1)"]), ((2,), ["kNN % (last epoch)"])):
         monkeypatch.setattr(evidence, "EARLY", early)  # the last epoch needs no second column
         evidence.write(tmp_path / "runs", "moco", tmp_path)
-        assert re.findall(r"kNN % \([^)]*\)", (tmp_path / "moco.md").read_text()) == columns
+        page = (tmp_path / "moco.md").read_text()
+        assert re.findall(r"kNN % \([^)]*\)", page) == columns
+        assert ("to plain (epoch 1)" in page) == ("The same at epoch 1: `auto`" in page) == (1 in early)
+
+
+def test_runs_are_those_of_a_file_however_they_were_started(data, parse, tmp_path, monkeypatch, capsys):
+    """Two parts of a grid, one after the other; the folder has the plan of the second alone."""
+    options = {"title": "Whole", "data": f"npz:{data}", "adapters": ["none", "identity"], "memories": [0.5, 1.0]}
+    options |= {"seeds": [0], "epochs": 1, "memory_start": 0, "embedding_dim": 16, "threads": 1, "wandb": "disabled"}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(options))
+    whole = parse("--config", tmp_path / "tiny.yaml", "--out", tmp_path / "runs")
+    names = [run.name for run in plan_runs(whole)]
+    train(replace(whole, adapters=["none"]), leave_out=0)
+    train(replace(whole, adapters=["identity"], memories=[1.0]), leave_out=0)
+    words = [tmp_path / "runs", "--name", "tiny", "--results", tmp_path, "--config", tmp_path / "tiny.yaml"]
+    monkeypatch.setattr("sys.argv", ["evidence.py", *map(str, words)])
+    evidence.main()
+    content = json.loads((tmp_path / "tiny.json").read_text())
+    assert (content["complete"], content["planned"], content["title"]) == (2, 3, "Whole")
+    assert [run["run"] for run in content["runs"]] == [names[0], names[2]]
+    assert content["command"] == "amb compare --config benchmarks/tiny.yaml --data_root FOLDER --out runs/tiny"
+    assert content["logs"] == 2
+    assert str(tmp_path / "tiny_logs.tar.xz") in capsys.readouterr().out
 
 
 def test_a_folder_without_a_complete_run_says_so(tmp_path):
@@ -203,3 +286,16 @@ def test_a_folder_without_a_complete_run_says_so(tmp_path):
     (tmp_path / "a" / "result.json").write_text('{"status": "running", "adapter": "auto", "data": "x"}')
     with pytest.raises(ValueError, match="holds no complete run yet"):
         evidence.write(tmp_path, "x", tmp_path)
+
+
+@pytest.mark.parametrize(("image_size", "known"), [(96, True), (97, False)])
+def test_frozen_features_stand_above_runs_of_their_backbone_data_and_size(image_size, known, write_run, tmp_path):
+    frozen = measure.read(evidence.FROZEN)
+    options = {"model": frozen["model"], "image_size": image_size}
+    for adapter in ("none", "identity"):
+        write_run(tmp_path / "runs", adapter, data=frozen["data"], options=options)
+    evidence.write(tmp_path / "runs", "birds", tmp_path)
+    rows = [line for line in (tmp_path / "birds.md").read_text().splitlines() if line.startswith("| frozen features")]
+    recall, precision = (f"{100 * frozen['frozen']['96'][name]:.1f}" for name in ("recall@1", "map@r"))
+    row = f"| frozen features | {frozen['model']} | 96 | - | - | - | - | - | {recall} | - | {precision} | - |"
+    assert rows == [row] * known

@@ -47,11 +47,14 @@ def test_birds_by_a_backbone_that_knows_imagenet(parse):
     words = ("--config", BENCHMARKS / "cub200.yaml", "--weights", "w.pth", "--data_root", "somewhere")
     found = plan_runs(parse(*words))
     adapters = {"identity", "xbn", "axbn", "auto", "fresh"}
-    wanted = {("none", None), *product(adapters, (0.5, 1.0))}
+    wanted = {("none", None), ("none, batch 128", None), *product(adapters, (0.5, 1.0))}
     assert {(run.variant, run.memory) for run in found} == wanted
     assert len(found) == 3 * len(wanted)
+    assert {(run.variant, run.config.batch_size) for run in found if run.config.batch_size != 64} == {
+        ("none, batch 128", 128)
+    }
     for config in (run.config for run in found):
-        assert (config.preset, config.weights, config.data, config.batch_size) == ("photos", "w.pth", "cub200", 64)
+        assert (config.preset, config.weights, config.data) == ("photos", "w.pth", "cub200")
         assert (config.augmentation, config.freeze_batch_norm, config.mine) == ("crop", True, False)
         assert config.warmup_epochs < config.epochs
 

@@ -1,45 +1,122 @@
-"""README's headline table is that of the committed results."""
+"""README's results are those of the committed files: the first fair comparison, the others beside."""
 
 from pathlib import Path
 
 import headline
 import markers
+import measure
+import pytest
 
 README = Path(__file__).parents[2] / "README.md"
+FIRST_STEP = measure.read(headline.FIRST_STEP)
 
 
-def test_a_number_changed_by_hand_would_be_noticed(monkeypatch):
-    found = {
-        "name": headline.SOURCE, "complete": 2, "planned": 2, "seeds": [0], "epochs": [1],
-        "tables": [
-            {
-                "setting": "Omniglot", "batch_size": 16, "metric": "val/recall@1", "picks": ["chosen", "last"],
-                "rows": [
-                    {"variant": "xbn", "values": {"chosen val/recall@1": {"mean": 0.5, "std": None}}, "difference": {}}
-                ],
-            }
-        ],
+def difference(mean, beyond=False):
+    return {"mean": mean, "low": mean - 0.01, "high": mean + 0.01, "seeds": 3, "comparisons": 2, "beyond_noise": beyond}
+
+
+def row(name, score, *, pick="chosen", metric="val/recall@1", to_plain=None, to_none=None, way=None):
+    known = {"plain": to_plain, "none": to_none}
+    differences = {role: {} if found is None else {pick: found} for role, found in known.items()}
+    values = {f"{pick} {metric}": {"mean": score, "std": 0.01, "seeds": 3}}
+    return {"variant": name, "seeds": 3, "values": values, "differences": differences, "way": way}
+
+
+def table(rows, *, setting="Omniglot", pick="chosen", metric="val/recall@1", frozen=None):
+    return {
+        "setting": setting, "condition": "batch 64, memory 50 %, 10 epochs", "metric": metric, "picks": [pick],
+        "references": {"plain": "identity", "none": "none"}, "without_memory": ["none"], "ceilings": ["fresh"],
+        "frozen": frozen or {}, "rows": rows,
     }  # fmt: skip
-    monkeypatch.setattr(headline, "read", lambda name: found if name == headline.SOURCE else None)
+
+
+def content(name, *tables):
+    known = {"complete": 4, "planned": 6, "seeds": [0, 1, 2], "epochs": [10]}
+    return {"name": name, "title": name.capitalize(), **known, "tables": list(tables)}
+
+
+ROWS = [
+    row("none", 0.80, to_plain=difference(0.01)),
+    row("identity", 0.79, to_none=difference(-0.01)),
+    row("auto", 0.82, to_plain=difference(0.03, beyond=True), to_none=difference(0.02), way=0.75),
+    row("fresh", 0.83, to_plain=difference(0.04, beyond=True), to_none=difference(0.03), way=1.0),
+]
+
+
+@pytest.fixture
+def files(monkeypatch):
+    """The comparisons that are there, by name."""
+    found = {headline.FIRST_STEP: FIRST_STEP}
+    monkeypatch.setattr(headline, "read", found.get)
+    return found
+
+
+def test_a_number_changed_by_hand_would_be_noticed(files):
+    files["omniglot"] = content("omniglot", table(ROWS))
     text = markers.filled(README.read_text(), headline.PARTS)
-    assert "| `xbn` | 50.0 | - | - |" in text
-    changed = text.replace("| 50.0 |", "| 51.0 |")
+    assert "| `auto` | 82.0 ± 1.0 | **+3.0 [+2.0, +4.0]** | +2.0 [+1.0, +3.0] |" in text
+    changed = text.replace("| 82.0 ± 1.0 |", "| 85.0 ± 1.0 |")
     assert markers.filled(changed, headline.PARTS) == text != changed
 
 
-def test_other_comparisons_take_a_line_each_and_bold_is_beyond_the_noise(monkeypatch):
-    def row(name, mean, beyond):
-        difference = {} if beyond is None else {"last": {"mean": 0.1, "low": 0.0, "high": 0.2, "beyond_noise": beyond}}
-        return {"variant": name, "values": {"last val/knn": {"mean": mean, "std": 0.01}}, "difference": difference}
+def test_a_fair_comparison_takes_the_place_of_the_first_one_which_is_told_as_what_it_was(files):
+    assert "memory from the first step" in headline.headline().splitlines()[0]
+    files["omniglot"] = content("omniglot", table(ROWS))
+    lead, _, *lines = headline.headline().splitlines()
+    assert lead == headline.FAIR["omniglot"]
+    assert lines[-1].startswith('<img src="benchmarks/results/omniglot.svg"')
+    rows = [row for here in FIRST_STEP["tables"] for row in here["rows"] if row["variant"] == "auto"]
+    gains = [f"{100 * row['differences']['plain']['chosen']['mean']:+.1f}" for row in rows]
+    assert f"`auto` {' and '.join(gains)} points against plain memory" in lines[-2]
+    assert "(benchmarks/results/omniglot_first_step.md)" in lines[-2]
 
-    rows = [row("identity", 0.5, None), row("xbn", 0.52, False), row("auto", 0.6, True)]
-    here = {"setting": "CIFAR-10", "condition": "15 epochs", "metric": "val/knn", "picks": ["last"], "rows": rows}
-    found = {"name": headline.OTHERS[1], "seeds": [0, 1], "tables": [here]}
-    monkeypatch.setattr(headline, "read", lambda name: found if name == headline.OTHERS[1] else None)
+
+def test_a_comparison_of_too_few_seeds_waits_on_its_own_page(files):
+    files["omniglot"] = content("omniglot", table([{**each, "seeds": 2} for each in ROWS]))
+    assert "memory from the first step" in headline.headline().splitlines()[0]
+    files["omniglot"] = content("omniglot", table(ROWS[:2]))  # nor before the adapter's own runs
+    assert "memory from the first step" in headline.headline().splitlines()[0]
+
+
+def test_a_row_of_fewer_seeds_than_the_others_says_so(files):
+    files["omniglot"] = content("omniglot", table([*ROWS, {**row("ema", 0.81), "seeds": 1}]))
+    text = headline.headline()
+    assert "| `ema` (1 seed) | 81.0 ± 1.0 |" in text
+    assert "| `auto` | 82.0 ± 1.0 |" in text
+
+
+def test_birds_come_first_characters_second_moco_third(files):
+    moco = [row(name, 0.5, pick="last", metric="val/knn") for name in ("identity", "auto")]
+    files["cifar_moco"] = content("cifar_moco", table(moco, setting="CIFAR-10", pick="last", metric="val/knn"))
+    files["omniglot"] = content("omniglot", table(ROWS), table(ROWS))
+    files["cub200"] = content("cub200", table(ROWS, setting="CUB", frozen={"recall@1": 0.291}))
+    text = headline.headline()
+    assert text.startswith(headline.FAIR["cub200"])
+    assert "| frozen features | 29.1 | - | - |" in text
+    assert [line.split("]")[0] for line in headline.others().splitlines()[2:]] == ["| [Omniglot", "| [CIFAR-10"]
+
+
+def test_the_ceiling_is_a_row_and_a_sentence(files):
+    files["omniglot"] = content("omniglot", table(ROWS))
+    text = headline.headline()
+    assert "| `fresh` | 83.0 ± 1.0 | **+4.0 [+3.0, +5.0]** |" in text
+    assert (
+        "A memory kept fresh against plain memory: `fresh` +4.0 [+3.0, +5.0]; `fresh` better beyond the noise; of that "
+        "way go `auto` 75 %." in text
+    )
+    assert "(4 of 6 runs so far)" in text
+
+
+def test_other_comparisons_take_a_line_each_with_interval_and_ceiling(files):
+    files["cub200"] = content("cub200", table(ROWS, setting="CUB"))
+    files["omniglot"] = content("omniglot", table(ROWS))
     *_, line = headline.others().splitlines()
     assert line == (
-        "| [CIFAR-10](benchmarks/results/cifar_moco_same_image.md), 15 epochs, 2 seeds: kNN % "
-        "| - | 50.0 ± 1.0 | 52.0 ± 1.0 | **60.0 ± 1.0** |"
+        "| [Omniglot](benchmarks/results/omniglot.md), batch 64, memory 50 %, 10 epochs, 3 seeds: Recall@1 % "
+        "| 80.0 ± 1.0 | 79.0 ± 1.0 | - | 82.0 ± 1.0 | **+3.0 [+2.0, +4.0]** | +2.0 [+1.0, +3.0] | 83.0 ± 1.0 |"
     )
-    monkeypatch.setattr(headline, "read", lambda name: None)
-    assert headline.others() == ""
+
+
+def test_without_any_comparison_there_is_nothing(files):
+    files.clear()
+    assert (headline.headline(), headline.others()) == ("", "")

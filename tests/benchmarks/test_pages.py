@@ -51,3 +51,21 @@ def test_markers_must_be_there_once():
     with pytest.raises(ValueError, match="must hold `<!-- x -->` and `<!-- /x -->` once"):
         markers.filled("<!-- x -->", {"x": str})
     assert markers.filled("a <!-- x -->old<!-- /x -->", {"x": lambda: "new"}) == "a <!-- x -->\nnew\n<!-- /x -->"
+
+
+def test_findings_are_sentences_for_every_condition_of_the_fair_comparisons(monkeypatch):
+    difference = {"mean": 0.03, "low": 0.01, "high": 0.05, "seeds": 3, "comparisons": 1, "beyond_noise": True}
+    rows = [
+        {"variant": "identity", "differences": {"plain": {}}, "way": None},
+        {"variant": "auto", "differences": {"plain": {"chosen": difference}}, "way": None},
+    ]
+    here = {"setting": "Omniglot", "condition": "batch 64", "picks": ["chosen", "last"], "rows": rows}
+    here |= {"references": {"plain": "identity"}, "without_memory": [], "ceilings": []}
+    found = {"name": "omniglot", "complete": 2, "planned": 4, "seeds": [0], "tables": [here]}
+    monkeypatch.setattr(pages, "read", {"omniglot": found}.get)
+    assert pages.findings() == (
+        "[Omniglot: batch 64](results/omniglot.md), 2 of 4 runs, 1 seed:\n\n"
+        "- Adapters against plain memory: `auto` +3.0 [+1.0, +5.0]; `auto` better beyond the noise."
+    )
+    monkeypatch.setattr(pages, "read", {}.get)
+    assert pages.findings() == "None of them is here yet."

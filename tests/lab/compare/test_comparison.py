@@ -225,3 +225,13 @@ def test_training_time_is_that_of_all_steps_and_absent_where_nobody_counted(tmp_
 def test_an_unknown_task_is_named():
     with pytest.raises(ValueError, match="`task` must be one of retrieval, moco, got 'x'"):
         headline_of("x")
+
+
+def test_a_single_epoch_can_be_asked_for(tmp_path, write_run):
+    run = write_run(tmp_path, "xbn", seed=3)
+    lines = [{"epoch": epoch, "step": 10, "val/recall@1": score} for epoch, score in enumerate((0.1, 0.2))]
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    section = only_section(tmp_path)
+    (at,) = section.conditions
+    assert section.values("xbn", RECALL_1, at=at, pick="epoch 2") == {3: 0.2}
+    assert section.values("xbn", RECALL_1, at=at, pick="epoch 3") == {}

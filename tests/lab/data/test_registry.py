@@ -60,7 +60,8 @@ def test_the_table_tells_the_truth_of_what_is_built_in(name):
 def test_the_table_has_a_line_per_dataset_and_says_what_is_found(tmp_path):
     (tmp_path / "CUB_200_2011").mkdir()
     (tmp_path / "stanford_cars").mkdir()
-    head, rule, *lines = datasets_table(tmp_path).splitlines()
+    table, *notes = datasets_table(tmp_path).split("\n\n")
+    head, rule, *lines = table.splitlines()
     assert head.split("  ")[0].strip() == HEADING[0]
     assert set(rule) == {"-", " "}
     assert [line.split()[0] for line in lines] == list(available_datasets())
@@ -71,3 +72,14 @@ def test_the_table_has_a_line_per_dataset_and_says_what_is_found(tmp_path):
     assert by_name["glyphs"].endswith("built in")
     column = head.index("metrics")
     assert all(line[column - 2 : column] == "  " for line in lines)
+    assert [note.partition(":")[0] for note in notes] == ["deepfashion2"]
+
+
+def test_deepfashion2_is_counted_in_items_and_says_where_the_loader_differs(tmp_path):
+    table, note = datasets_table(tmp_path).split("\n\n")
+    (line,) = (line for line in table.splitlines() if line.startswith("deepfashion2"))
+    for count in ("217,778 items", "12,377 / 36,961", "31,517 + 3,128 / 7,059"):
+        assert count in line
+    assert "items (boxes)" in note
+    assert "perhaps more than the paper" in note
+    assert "fewer than 7,059 labels" in note

@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from adaptive_memory_bank.lab.compare.comparison import Condition, Section
+from adaptive_memory_bank.lab.compare.comparison import Condition, Pick, Section
 from adaptive_memory_bank.lab.compare.statistics import (
     FEWEST_SEEDS,
     Difference,
@@ -12,27 +12,27 @@ from adaptive_memory_bank.lab.compare.statistics import (
 )
 
 
-def freshness_gain(section: Section, *, at: Condition | None = None) -> Difference | None:
+def freshness_gain(section: Section, *, at: Condition | None = None, pick: Pick = "chosen") -> Difference | None:
     """The difference of a memory that is kept fresh to plain memory; None where they share no seed."""
     if not section.ceilings or section.plain is None:
         return None
-    return paired_difference(section, section.ceilings[0], section.plain, at=at)
+    return paired_difference(section, section.ceilings[0], section.plain, at=at, pick=pick)
 
 
-def shares_of_the_way(section: Section, *, at: Condition | None = None) -> dict[str, float]:
+def shares_of_the_way(section: Section, *, at: Condition | None = None, pick: Pick = "chosen") -> dict[str, float]:
     """The share of the way from plain memory to a fresh one that every memory goes: 0 for plain, 1 for fresh.
 
     Empty where that way is not beyond the noise: a share of noise means nothing. A variant that lacks a seed or a
     condition that the way was measured with has no share.
     """
-    gain, plain = freshness_gain(section, at=at), section.plain
+    gain, plain = freshness_gain(section, at=at, pick=pick), section.plain
     if gain is None or plain is None or not gain.is_beyond_noise or gain.mean <= 0:
         return {}
-    conditions = shared_conditions(section, gain.name, plain, at=at)
-    way = differences_by_seed(section, gain.name, plain, conditions=conditions)
+    conditions = shared_conditions(section, gain.name, plain, at=at, pick=pick)
+    way = differences_by_seed(section, gain.name, plain, conditions=conditions, pick=pick)
     shares = {}
     for name in (name for name in section.names if name not in section.without_memory):
-        differences = differences_by_seed(section, name, plain, conditions=conditions)
+        differences = differences_by_seed(section, name, plain, conditions=conditions, pick=pick)
         if differences.keys() >= way.keys():
             shares[name] = fmean(differences[seed] for seed in way) / gain.mean
     return shares

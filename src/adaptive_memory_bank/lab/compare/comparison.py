@@ -10,7 +10,7 @@ from adaptive_memory_bank.lab.runs.variants import FRESH, NONE, PLAIN_MEMORY
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
 Pick = str
-"""Which epoch's value is meant: `chosen` or `last`."""
+"""Which epoch's value is meant: `chosen`, `last`, or `epoch 5`, counted from 1."""
 
 
 class Condition(NamedTuple):
@@ -156,9 +156,14 @@ class Section:
 
     def values(self, name: str, metric: Metric, *, at: Condition, pick: Pick = "chosen") -> dict[int, float]:
         """Values of a variant's complete runs by seed."""
-        read = metric.chosen if pick == "chosen" else metric.last
-        found = {run.seed: read(run) for run in self.of(name, at) if run.is_complete}
+        found = {run.seed: _value(run, metric, pick) for run in self.of(name, at) if run.is_complete}
         return {seed: value for seed, value in sorted(found.items()) if value is not None}
+
+
+def _value(run: Run, metric: Metric, pick: Pick) -> float | None:
+    if pick.startswith("epoch "):
+        return run.history().get(metric.name, {}).get(int(pick.removeprefix("epoch ")) - 1)
+    return metric.chosen(run) if pick == "chosen" else metric.last(run)
 
 
 def _shared(runs: Iterable[Run], key: str) -> Any:

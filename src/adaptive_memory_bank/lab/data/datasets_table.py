@@ -9,14 +9,16 @@ HEADING = ("name", "images", "classes", "split", "metrics", "looks in")
 
 
 def datasets_table(root: str | Path | None = None) -> str:
-    """Every dataset with its size, split, metrics and where it is looked for ("found" or "not there")."""
+    """Every dataset with its size, split, metrics and where it is looked for ("found" or "not there"); then notes."""
     base = default_root() if root is None else Path(root)
-    rows = [HEADING, *(_row(find_source(name), base) for name in SOURCES)]
+    sources = [find_source(name) for name in SOURCES]
+    rows = [HEADING, *(_row(source, base) for source in sources)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADING))]
     rule = tuple("-" * width for width in widths)
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     head, *body = lines
-    return "\n".join([head, "  ".join(rule), *body])
+    notes = [f"\n{source.name}: {source.note}" for source in sources if source.note]
+    return "\n".join([head, "  ".join(rule), *body, *notes])
 
 
 def _row(source: Source, root: Path) -> tuple[str, ...]:

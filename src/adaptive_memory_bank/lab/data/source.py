@@ -20,6 +20,7 @@ class Source:
     split: str  # in a few words
     metrics: str  # what it is scored with
     folders: tuple[str, ...] = ()  # where below the root it is looked for; none if it needs no files
+    note: str = ""  # where what is loaded differs from what was published
 
     @property
     def takes_path(self) -> bool:

@@ -91,4 +91,8 @@ SOURCE = Source(
     "unseen classes, user / shop",
     recall(KS),
     ("deepfashion2", "DeepFashion2"),
+    note="counted in items (boxes), as the XBN paper does: all with a pair, of them queries / gallery (validation).\n"
+    "The loader should give the same queries and gallery. To train on it keeps every item of a style above 0, also\n"
+    "of an identity that only users or only shops show: perhaps more than the paper. Gallery items of style 0 share\n"
+    "one label that no query has: fewer than 7,059 labels, the same scores.",
 )
