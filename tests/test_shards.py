@@ -172,6 +172,7 @@ def shares_of(state, ranks):
     return banks
 
 
+@pytest.mark.filterwarnings("ignore:You are using `torch.load` with `weights_only=False`:FutureWarning")  # torch 2.4
 @pytest.mark.parametrize("way", ["trainer", "dcp"])
 @pytest.mark.parametrize("ranks", [1, 3, 5])
 def test_another_number_of_ranks_deals_the_rows_out_anew(group, ranks, way):
