@@ -56,8 +56,8 @@ class Ranks(Protocol):
     def largest(self, values: Tensor) -> Tensor:
         """The largest over the ranks, elementwise."""
 
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over the ranks, elementwise, of floating point numbers."""
+    def sum(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """The sums over the ranks, elementwise, of values of one shape: in one message."""
 
     def sum_to_owners(self, values: Tensor) -> Tensor:
         """Values (Q, ...) of all queries, summed over the ranks; each gets those of its own queries, (B, ...)."""
@@ -78,7 +78,7 @@ class Alone:
         """The values themselves."""
         return values
 
-    def sum(self, values: Tensor) -> Tensor:
+    def sum(self, *values: Tensor) -> tuple[Tensor, ...]:
         """The values themselves."""
         return values
 
@@ -112,9 +112,10 @@ class Together:
         """A fresh tensor."""
         return _reduced(values, dist.ReduceOp.MAX)
 
-    def sum(self, values: Tensor) -> Tensor:
-        """A fresh tensor, summed up in double precision: of a billion rows, some are few."""
-        return _reduced(values.double(), dist.ReduceOp.SUM).to(values.dtype)
+    def sum(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """Fresh tensors, summed up in double precision: of a billion rows, some are few."""
+        summed = _reduced(torch.stack([value.double() for value in values]), dist.ReduceOp.SUM)
+        return tuple(total.to(value.dtype) for total, value in zip(summed, values, strict=True))
 
     def sum_to_owners(self, values: Tensor) -> Tensor:
         """Each rank sends the others what is theirs, and adds up what it gets, in rank order."""

@@ -157,7 +157,7 @@ def _add_up(sums: SoftSum, alone: Tensor | None, ranks: Ranks) -> Tensor:
     """Sum over the ranks; returns which queries (Q,) have no negatives on any of them."""
     here = torch.ones_like(sums.total) if alone is None else (~alone).to(sums.total).expand_as(sums.total)
     sums.agree(ranks)
-    sums.total, negatives = ranks.sum(torch.stack([sums.total, here])).unbind()
+    sums.total, negatives = ranks.sum(sums.total, here)
     return negatives == 0
 
 

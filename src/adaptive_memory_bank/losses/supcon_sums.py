@@ -41,7 +41,8 @@ def losses_against_bank(
         sums = SoftSum(asked.unit, temperature, gradient=ranks.want_gradient)
         pairs = compare(ring, asked, sums=sums, mining=margins, workspace=workspace)
         found = _against_all_rows(ring, pairs, sums, ranks)
-    return with_gradient(queries.unit, found.losses, found.gradient), found.counts
+    counts = torch.stack([found.positive.sum(), found.negative.sum()])
+    return with_gradient(queries.unit, found.losses, found.gradient), counts
 
 
 def losses_within_batch(
@@ -75,7 +76,7 @@ class SupCon:
 
     def combine(self, ring: LazyRing, pairs: Compared, negatives: SoftSum) -> tuple[Tensor, Tensor | None]:
         """The loss, (), and its gradient (B, dim); 0 without positives or without negatives."""
-        losses, gradient, _ = _against_all_rows(ring, pairs, negatives, Alone(negatives.total))
+        losses, gradient, *_ = _against_all_rows(ring, pairs, negatives, Alone(negatives.total))
         weights = mean_weights(losses, torch.ones_like(losses, dtype=torch.bool), above_zero=self.above_zero)
         weights = weights * pairs.of_both_kinds
         return losses @ weights, None if gradient is None else gradient.mul_(weights[:, None])
@@ -84,7 +85,8 @@ class SupCon:
 class _Found(NamedTuple):
     losses: Tensor  # (B,)
     gradient: Tensor | None  # (B, dim), if it is wanted
-    counts: Tensor  # (2,): positive and negative pairs
+    positive: Tensor  # (B,): how many pairs
+    negative: Tensor  # (B,)
 
 
 def _against_all_rows(ring: LazyRing, pairs: Compared, negatives: SoftSum, ranks: Ranks) -> _Found:
@@ -96,11 +98,11 @@ def _against_all_rows(ring: LazyRing, pairs: Compared, negatives: SoftSum, ranks
     top.masked_fill_(top == -torch.inf, 0)
     terms = (logits - top).exp_().masked_fill_(dropped, 0)  # (h, Q)
     negatives.agree(ranks)
-    of_each = kept.sum(0), pairs.negatives, logits.masked_fill(dropped, 0).sum(0), terms.sum(0), negatives.total
-    summed = ranks.sum(torch.stack([part.to(logits.dtype) for part in of_each]))  # (5, Q)
-    counts = summed[:2, ranks.own].long().sum(1)
-    count, _, total, of_positives, negatives.total = summed.unbind()
-    count, counted = count.clamp(min=1), count > 0
+    count, different, total, of_positives, negatives.total = ranks.sum(
+        kept.sum(0), pairs.negatives, logits.masked_fill(dropped, 0).sum(0), terms.sum(0), negatives.total
+    )
+    own, counted = ranks.own, count > 0
+    counts, count = (count[own], different[own]), count.clamp(min=1)
     whole = torch.logaddexp(negatives.log(), of_positives.log_() + top)
     losses = torch.where(counted, whole - total / count, 0)
     gradient = negatives.over(whole)
@@ -109,7 +111,7 @@ def _against_all_rows(ring: LazyRing, pairs: Compared, negatives: SoftSum, ranks
         add_positives(gradient, ring, pairs.related, weights)
         gradient.masked_fill_(~counted[:, None], 0).mul_(negatives.sharpness)  # NaN where there was no pair at all
         gradient = ranks.sum_to_owners(gradient)
-    return _Found(losses[ranks.own], gradient, counts)
+    return _Found(losses[own], gradient, *counts)
 
 
 def _largest(values: Tensor) -> Tensor:
