@@ -65,14 +65,18 @@ def test_load_original_takes_over_what_the_originals_saved():
 def say_on_two_ranks(name):
     """What a recipe prints on two processes."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, str(RECIPES / f"{name}.py")],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    for _ in range(3):
+        done = subprocess.run(
+            [*command, str(RECIPES / f"{name}.py")],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        # Once in many runs torch's own threads abort a process that is exiting, after all is done and said.
+        if "terminate called without an active exception" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     return done.stdout
 
