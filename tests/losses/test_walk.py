@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adaptive_memory_bank.losses.soft_sum import SAFE_EXPONENT, SMALLEST_TERM, exponentiate
+from adaptive_memory_bank.losses.soft_sum import SAFE_EXPONENT, SMALLEST_TERM, SoftSum, exponentiate
 from adaptive_memory_bank.losses.walk import add_weighted_rows
 
 BATCH, DIM = 3, 4
@@ -34,9 +34,9 @@ def test_exponentials_of_all_logits_there_are_keep_to_rounding() -> None:
 
 
 def test_what_adds_nothing_has_no_exponential_that_counts() -> None:
-    logits = torch.tensor([-torch.inf, -86.0, 0.0, torch.nan])
+    logits = torch.tensor([SoftSum.nothing, -SAFE_EXPONENT, 0.0, torch.nan])
     exponentiate(logits)
     assert logits[0] == 0
-    assert 0 < logits[1] < SMALLEST_TERM
+    assert logits[1] > SMALLEST_TERM
     assert logits[2] == 1
     assert logits[3].isnan()
