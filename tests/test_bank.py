@@ -183,6 +183,15 @@ def test_refused_rows_before_any_other_leave_nothing_behind():
     torch.testing.assert_close(bank.moments.std, rows.std(0), rtol=1e-3, atol=0)
 
 
+@pytest.mark.parametrize(("dtype", "huge"), [(torch.float32, 1e30), (torch.float64, 1e200)])
+def test_a_row_whose_square_leaves_the_range_is_refused_and_the_others_are_not(dtype, huge):
+    bank = AdaptiveMemoryBank(size=4, dim=1, adapter="identity", dtype=dtype)
+    bank.update(torch.tensor([[huge], [1.0]], dtype=dtype))
+    assert bank.embeddings.tolist() == [[1.0]]
+    bank.update(torch.tensor([[8e14], [8e14]], dtype=dtype))  # storable, each by itself
+    assert len(bank) == 3
+
+
 def test_a_row_too_large_for_half_precision_is_not_finite_there():
     bank = AdaptiveMemoryBank(size=4, dim=1, adapter="identity", dtype=torch.float16)
     bank.update(torch.tensor([[1e5], [1.0]]))

@@ -25,7 +25,7 @@ LIBRARY = {
     "affine": "moments precision",
     "running": "masks",
     "ring": "affine masks moments precision running",
-    "adapters": "lazy moments precision",
+    "adapters": "lazy masks moments precision",
     "batch": "distributed masks",
     "shards": "batch distributed moments ring",
     "stats": "affine moments",

@@ -20,7 +20,16 @@ from adaptive_memory_bank.integrations.pml import CrossBatchMemory
 from adaptive_memory_bank.losses import MemoryInfoNCELoss, MemorySupConLoss
 
 READ = {"_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "equal"}
-SHORTCUTS = ("masks", "moments", "losses.related", "losses.walk", "integrations.pml.memory")  # where they are taken
+# Where shortcuts are taken:
+SHORTCUTS = (
+    "masks",
+    "moments",
+    "batch",
+    "adapters.auto_axbn",
+    "losses.related",
+    "losses.walk",
+    "integrations.pml.memory",
+)
 STEPS = 5  # of 8 rows, in a bank of 20: it fills, wraps, and folds
 
 

@@ -34,7 +34,7 @@ def test_following_equals_measuring_what_is_left(level, share_of_gaps):
 
 
 def test_one_row_that_is_left_has_no_spread():
-    two = Rows(torch.tensor([[0.1], [0.7]]), None)
-    sums = Sums.of([two], 2, like=torch.zeros(1)).moved(Rows(torch.empty(0, 1), None), Rows(two.values[:1], None))
+    two, gap = Rows(torch.tensor([[0.1], [0.7]]), None), Rows(torch.zeros(1, 1), torch.tensor([True]))
+    sums = Sums.of([two], torch.tensor(2), like=torch.zeros(1)).moved(gap, Rows(two.values[:1], torch.tensor([False])))
     assert sums.mean.item() == pytest.approx(0.7)
     assert sums.m2.item() == 0

@@ -1,6 +1,6 @@
 """First and second moments of a set of embeddings, and how far to trust them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -68,10 +68,10 @@ class Moments(NamedTuple):
 
     @classmethod
     def _plain_of(cls, rows: Tensor, kept: Tensor | None) -> "Moments":
-        count = len(rows) if kept is None else kept.sum()
+        count = rows.shape[0] if kept is None else kept.sum()
         mean = rows.sum(0) / at_least_1(count)
         deviations = _kept(rows - mean, kept).square_()
-        return cls.plain(mean, (deviations.sum(0) / at_least_1(count - 1)).sqrt(), count)
+        return cls.plain(mean, (deviations.sum(0) / at_least_1(count - 1)).sqrt_(), count)
 
     @classmethod
     def pooled(cls, counts: Tensor, means: Tensor, stds: Tensor) -> "Moments":
@@ -100,31 +100,29 @@ class Moments(NamedTuple):
         E[var(class means)] = s_b^2 + s_w^2 mean(1/n_c), and the mean of all rows varies by
         s_b^2 sum((n_c/N)^2) + s_w^2/N; for equal classes that is var(class means)/C.
 
-        No value is read: with empty classes beyond the last, no shape needs to depend on how many there are.
+        Where reading is free, the numbers that follow from the sizes alone are Python's. Elsewhere no value is read:
+        with empty classes beyond the last, no shape needs to depend on how many there are.
         """
-        n, sizes, means = self.count, classes.sizes, classes.means
-        filled = (sizes > 0).to(means.dtype)
-        c, shares = filled.sum(), filled / sizes.clamp(min=1)  # 1/n_c
-        within = classes.within / (n - c)  # s_w^2
-        deviations = (means - means.sum(0) / c).mul_(filled[:, None])
-        of_means = deviations.square_().sum(0) / (c - 1)
-        inverse_size = shares.sum() / c  # 1/K for classes of K rows
-        between = of_means - within * inverse_size  # s_b^2, before it is kept from falling below zero
-        population = within + between.clamp(min=0)
-        mean_variance = (between * (sizes / n).square().sum() + within / n).clamp(min=0)
+        n = self.count
+        c, inverse_size, squared_shares = classes.proportions(n)
+        # One class hides the variance between classes, as many classes as rows leave none within: both stay plain.
+        if not isinstance(c, Tensor) and not 1 < c < n:
+            return self
+        within, of_means = classes.within / (n - c), classes.variance_of_means(c)  # s_w^2, s_b^2 + s_w^2/K
+        population = torch.maximum(within, of_means + within * (1 - inverse_size))  # s_w^2 + s_b^2, s_b^2 not below 0
+        mean_variance = (of_means * squared_shares + within * (1 / n - squared_shares * inverse_size)).clamp_(min=0)
         # Delta method: Var(std) = Var(v) / (4 v) for v = of_means + (1 - 1/K) within, of which each part, measured
         # with f degrees of freedom, varies by 2 part^2 / f. Half a degree more stands for the next order: with 4
         # classes of 4 it takes an excess of 25 % over the true variance down to 7 %.
-        half_spread = of_means.square() / (c - 0.5) + ((1 - inverse_size) * within).square() / (n - c + 0.5)
-        std_variance = half_spread / (2 * population.clamp(min=torch.finfo(means.dtype).tiny))
-        # One class hides the variance between classes, as many classes as rows leave none within: both stay plain
-        # (and are 0 / 0 above).
-        telling = (c > 1) & (c < n)
-        return self._replace(
-            population_std=torch.where(telling, population.sqrt(), self.std),
-            mean_variance=torch.where(telling, mean_variance, self.mean_variance),
-            std_variance=torch.where(telling, std_variance, self.std_variance),
-        )
+        spread = of_means.square_() / (2 * c - 1) + within.square() * ((1 - inverse_size) ** 2 / (2 * (n - c) + 1))
+        std_variance = spread / population.clamp(min=torch.finfo(spread.dtype).tiny)
+        found = self._replace(population_std=population.sqrt_(), mean_variance=mean_variance, std_variance=std_variance)
+        return found if not isinstance(c, Tensor) else found.where((c > 1) & (c < n), self)
+
+    def where(self, telling: Tensor, otherwise: "Moments") -> "Moments":
+        """These if ``telling``, a boolean tensor of one, is True; otherwise those of the same rows without classes."""
+        mine, others = self[3:], otherwise[3:]
+        return Moments(*self[:3], *(torch.where(telling, *pair) for pair in zip(mine, others, strict=True)))
 
 
 class Classes(NamedTuple):
@@ -142,7 +140,27 @@ class Classes(NamedTuple):
         sizes = sizes.to(rows.dtype)
         sums = rows.new_zeros(len(sizes), rows.shape[1]).index_add_(0, index, rows)
         means = sums / sizes.clamp(min=1)[:, None]
-        return cls(present, sizes, means, _kept(rows - means[index], kept).square_().sum(0))
+        return cls(present, sizes, means, _kept(rows - means.index_select(0, index), kept).square_().sum(0))
+
+    def proportions(self, n: int | Tensor) -> tuple[Any, Any, Any]:
+        """Number of classes C, mean of 1/n_c (1/K for classes of K rows), and sum of (n_c/N)^2 for ``n`` rows in all.
+
+        Numbers, or tensors of one where reading means waiting or only a tensor knows the number of rows.
+        """
+        if not isinstance(n, Tensor) and reading_is_free(self.sizes.device):
+            sizes = [size for size in self.sizes.tolist() if size]
+            c = len(sizes)
+            return c, sum(1 / size for size in sizes) / max(c, 1), sum((size / n) ** 2 for size in sizes)
+        filled = (self.sizes > 0).to(self.means.dtype)
+        classes = filled.sum()
+        return classes, (filled / self.sizes.clamp(min=1)).sum() / classes, (self.sizes / n).square().sum()
+
+    def variance_of_means(self, c: int | Tensor) -> Tensor:
+        """Sample variance of the means of the ``c`` classes that are not empty, (dim,)."""
+        deviations = self.means - self.means.sum(0) / c
+        if isinstance(c, Tensor) or c < len(self.sizes):
+            deviations *= (self.sizes > 0)[:, None]
+        return deviations.square_().sum(0) / (c - 1)
 
     def joined(self) -> "Classes":
         """The same, with entries that have one label made one: a class that several ranks have rows of.

@@ -124,21 +124,24 @@ class LazyRing(KeepsPrecision):
             labels: Shape (n,), or None.
             kept: Shape (n,), boolean: False leaves a gap, for which the row is to be zeros. None keeps all.
         """
-        if not len(rows):
+        count, size = len(rows), self.size
+        if not count:
             return
-        first = (self.cursor + max(len(rows) - self.size, 0)) % self.size
-        arriving, gaps = self._to_stored(rows[-self.size :]), self._arriving_gaps(len(rows), kept)
-        ends_lap = self.cursor + len(rows) >= self.size
+        if count > size:
+            rows, labels = rows[-size:], None if labels is None else labels[-size:]
+        first = (self.cursor + max(count - size, 0)) % size
+        arriving, gaps = self._to_stored(rows), self._arriving_gaps(count, kept)
+        ends_lap = self.cursor + count >= size
         if not ends_lap:  # at the end of a lap everything is measured anew
-            self._follow(arriving, gaps, leaving=slice(first, first + len(rows)) if self.is_full else None)
+            self._follow(arriving, gaps, leaving=slice(first, first + count) if self.is_full else None)
         _write_from(self.stored, first, arriving)
         if gaps is not None:
             _write_from(self.is_gap, first, gaps)
         if labels is not None:
-            _write_from(self.stored_labels, first, labels[-self.size :])
+            _write_from(self.stored_labels, first, labels)
         self.labelled = labels is not None
-        self.cursor = (self.cursor + len(rows)) % self.size
-        self.count = min(self.count + len(rows), self.size)
+        self.cursor = (self.cursor + count) % size
+        self.count = min(self.count + count, size)
         if ends_lap:
             self.fold()
 
@@ -158,8 +161,11 @@ class LazyRing(KeepsPrecision):
 
     def next_slots(self, count: int) -> Tensor:
         """Slots (count,) that the next ``count`` rows will have; -1 for those the same write pushes out again."""
-        slots = torch.arange(self.cursor, self.cursor + count, device=self.device) % self.size
-        slots[: max(count - self.size, 0)] = -1
+        slots = torch.arange(self.cursor, self.cursor + count, device=self.device)
+        if self.cursor + count > self.size:
+            slots %= self.size
+        if count > self.size:
+            slots[: count - self.size] = -1
         return slots
 
     def realign(
@@ -296,5 +302,8 @@ class LazyRing(KeepsPrecision):
 def _write_from(buffer: Tensor, first: int, values: Tensor) -> None:
     """Write values (at most as many as the buffer holds) from slot ``first`` on, and past the end from slot 0."""
     until_end = len(buffer) - first
-    buffer[first : first + len(values)] = values[:until_end]
-    buffer[: max(len(values) - until_end, 0)] = values[until_end:]
+    if len(values) <= until_end:
+        buffer[first : first + len(values)] = values
+    else:
+        buffer[first:] = values[:until_end]
+        buffer[: len(values) - until_end] = values[until_end:]

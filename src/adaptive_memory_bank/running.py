@@ -46,19 +46,19 @@ class Sums(NamedTuple):
     held: int | Tensor
 
     def moved(self, arriving: Rows, leaving: Rows | None) -> "Sums":
-        """The same once some rows came and others went (Chan et al. 1983, about the mean before the change)."""
+        """The same once some rows came and as many went, gaps included (Chan et al. 1983, about the mean before)."""
         center, coming = self.mean, arriving.held
         if isinstance(self.held, Tensor):
             center = torch.where(self.held > 0, center, arriving.near())
         elif not self.held:
             center = arriving.near()
         change = arriving.minus(center)
-        first, second = change.sum(0), change.square().sum(0)
-        if leaving is not None:
-            change = leaving.minus(center)
-            first, second = first - change.sum(0), second - change.square().sum(0)
-            coming = coming - leaving.held
-        return _about(center, first, self.m2 + second, self.held + coming)
+        if leaving is None:
+            return _about(center, change.sum(0), self.m2 + change.square().sum(0), self.held + coming)
+        before = leaving.minus(center)
+        difference = change - before
+        second = change.add_(before).mul_(difference).sum(0)  # a^2 - b^2 = (a + b) (a - b)
+        return _about(center, difference.sum(0), self.m2 + second, self.held + coming - leaving.held)
 
     @classmethod
     def of(cls, blocks: Iterable[Rows], held: int | Tensor, like: Tensor) -> "Sums":
@@ -76,5 +76,7 @@ def _about(center: Tensor, first: Tensor, second: Tensor, held: int | Tensor) ->
     """Sums from the first two moments about a center."""
     divisor = at_least_1(held)
     step = first / divisor
-    m2 = (second - step.square().mul_(divisor)).clamp_(min=0)
-    return Sums(center + step, m2 * (held > 1), held)  # of one row that is left, rounding may leave something
+    m2 = torch.addcmul(second, step, first, value=-1).clamp_(min=0)
+    if isinstance(held, Tensor) or held < 2:  # of one row that is left, rounding may leave something
+        m2 = m2 * (held > 1)
+    return Sums(center + step, m2, held)

@@ -1,9 +1,12 @@
 """AXBN with its noises measured instead of tuned."""
 
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 
 from adaptive_memory_bank.adapters.base import Adapter
+from adaptive_memory_bank.masks import reading_is_free
 from adaptive_memory_bank.moments import Moments
 
 RECENT = 0.9  # share of the past in the energy that notices jumps: about ten batches
@@ -12,6 +15,80 @@ CALIBRATION = 0.99  # share of the past in what neighbouring innovations say abo
 PRIOR = 5.0  # batches for which the noise that a batch claims is believed, to begin with
 SMALLEST = 0.02  # of the noise that a batch claims
 TINY = 1e-30
+Number = Any  # a number of Python, or a tensor of those of several moments
+
+
+class Innovation(NamedTuple):
+    """What a batch says beyond the estimate, summed up over all dimensions."""
+
+    energy: Number  # sum of squares
+    product: Number  # with the innovation before it
+    energy_before: Number  # of that one
+    noise: Number  # that the batch claims
+
+
+class Track(NamedTuple):
+    """What the filter remembers of one moment beside the estimate."""
+
+    last_noise: Number  # that the batch before this one claimed
+    innovation: Number  # smoothed energy of the innovations
+    recent: Number  # the same, quicker
+    noise: Number  # smoothed noise that batches claim
+    seen_noise: Number  # sum over the last hundred batches or so of the noise that innovations show
+    claimed_noise: Number  # and of what the batches claimed
+    gain: Number
+
+    @property
+    def calibration(self) -> Number:
+        """Noise that the innovations show, as a share of what the batches claim, in (0, 1]."""
+        return smaller(larger(self.seen_noise / larger(self.claimed_noise, TINY), SMALLEST), 1)
+
+    def after(self, count: Number, now: Innovation, smoothing: float, floor: float) -> "Track":
+        """The same after one more batch; ``count`` came before it."""
+        later = smaller(count, 1)  # 0 for the first batch: before there is an estimate there is no innovation; else 1
+        track = self._calibrated(now, PRIOR * now.noise * (count == 1))._smoothed(count, now, smoothing)
+        energy = larger(track.innovation, track.recent / JUMP)
+        usual = smaller(track.noise, JUMP * now.noise)  # batches that grew quiet are believed before averages are
+        excess = larger(energy / larger(track.calibration * usual, TINY) - 1, floor)
+        return track._replace(
+            gain=1 - later / (1 + excess),  # K = p' / (p' + 1), also for p' = inf; at first 1
+            last_noise=now.noise * later,
+        )
+
+    def _calibrated(self, now: Innovation, start: Number) -> "Track":
+        """Learn from two neighbours how large the noise of the first one was."""
+        shown = (1 - self.gain) * now.energy_before - now.product
+        usual = JUMP * larger(self.innovation, self.last_noise)
+        weight = smaller(usual / larger(now.energy_before, TINY), 1)
+        return self._replace(
+            seen_noise=CALIBRATION * self.seen_noise + start + weight * shown,
+            claimed_noise=CALIBRATION * self.claimed_noise + start + weight * self.last_noise,
+        )
+
+    def _smoothed(self, count: Number, now: Innovation, smoothing: float) -> "Track":
+        """Average over time; plain averages until a window has filled."""
+        later = smaller(count, 1)
+        share = later / larger(count, 1)
+        slow, quick = (later * larger(share, 1 - past) for past in (smoothing, RECENT))
+        usual = larger(JUMP * larger(self.innovation, now.noise), now.energy * (count <= 5))  # at first all is usual
+        return self._replace(
+            innovation=self.innovation + slow * (smaller(now.energy, usual) - self.innovation),
+            noise=self.noise + slow * (now.noise - self.noise),
+            recent=self.recent + quick * (now.energy - self.recent),
+        )
+
+
+NEW = Track(last_noise=0.0, innovation=0.0, recent=0.0, noise=0.0, seen_noise=0.0, claimed_noise=0.0, gain=1.0)
+
+
+def smaller(first: Number, second: Number) -> Number:
+    """The smaller of two; a tensor comes first."""
+    return first.clamp(max=second) if isinstance(first, Tensor) else min(first, second)
+
+
+def larger(first: Number, second: Number) -> Number:
+    """The larger of two; a tensor comes first."""
+    return first.clamp(min=second) if isinstance(first, Tensor) else max(first, second)
 
 
 class AutoAXBN(Adapter):
@@ -53,13 +130,7 @@ class AutoAXBN(Adapter):
     # All of it for the mean and for the std.
     estimate: Tensor  # (2, dim)
     last: Tensor  # (2, dim): the innovation before this one
-    last_noise: Tensor  # (2,)
-    innovation: Tensor  # (2,): smoothed energy of the innovations
-    recent: Tensor  # (2,): the same, quicker
-    noise: Tensor  # (2,): smoothed noise that batches claim
-    seen_noise: Tensor  # (2,): sum over the last hundred batches or so of the noise that innovations show
-    claimed_noise: Tensor  # (2,): and of what the batches claimed
-    gain: Tensor  # (2,)
+    track: Tensor  # (2, 7): what is one number for all dimensions, in the order of `Track`
     observations: Tensor  # ()
 
     def __init__(self, *, smoothing: float = 0.975, floor: float = 0.01) -> None:
@@ -74,9 +145,7 @@ class AutoAXBN(Adapter):
         """Forget all batches."""
         for name in ("estimate", "last"):
             self.register_buffer(name, torch.zeros(2, dim))
-        for name in ("last_noise", "innovation", "recent", "noise", "seen_noise", "claimed_noise"):
-            self.register_buffer(name, torch.zeros(2))
-        self.register_buffer("gain", torch.ones(2))  # the first batch is taken whole
+        self.register_buffer("track", torch.tensor([NEW, NEW]))
         self.register_buffer("observations", torch.zeros((), dtype=torch.int64))
 
     @property
@@ -90,46 +159,45 @@ class AutoAXBN(Adapter):
         return self.estimate[1]
 
     @property
+    def gain(self) -> Tensor:
+        """Share of the last innovation that was believed, (2,)."""
+        return self.track[:, -1]
+
+    @property
     def calibration(self) -> Tensor:
         """Noise that the innovations show, as a share of what the batches claim: (2,), in (0, 1]."""
-        return (self.seen_noise / self.claimed_noise.clamp(min=TINY)).clamp(SMALLEST, 1)
+        share: Tensor = Track(*self.track.unbind(1)).calibration
+        return share
 
     def observe(self, batch: Moments) -> Moments:
         """Correct the estimate by as much as the innovations exceed the noise."""
         innovation = torch.stack([batch.mean, batch.population_std]) - self.estimate
         noise = torch.stack([batch.mean_variance, batch.std_variance]).sum(1)
-        before = self.observations.to(noise.dtype)
-        later = before.clamp(max=1)  # 0 for the first batch: before there is an estimate there is no innovation; else 1
-        self._calibrate(innovation, noise)
-        self._smooth(innovation.square().sum(1), noise, later / before.clamp(min=1), later)
-        energy = torch.maximum(self.innovation, self.recent / JUMP)
-        usual = torch.minimum(self.noise, JUMP * noise)  # batches that grew quiet are believed before averages are
-        excess = (energy / (self.calibration * usual).clamp_(min=TINY) - 1).clamp_(min=self.floor)
-        torch.sub(1, later / (1 + excess), out=self.gain)  # K = p' / (p' + 1), also for p' = inf; at first 1
-        self.estimate.addcmul_(self.gain[:, None], innovation)
+        both = torch.stack([innovation, self.last], dim=1)  # (2, 2, dim)
+        products = (both[:, :, None] * both[:, None]).sum(-1).flatten(1)  # (2, 4): each with each; autocast halves `@`
+        later = self._follow(torch.cat([products, noise[:, None], self.track], dim=1))
+        self.estimate.addcmul_(self.track[:, -1:], innovation)
         torch.mul(innovation, later, out=self.last)
-        torch.mul(noise, later, out=self.last_noise)
         self.observations.add_(1)
         mean, std = self.estimate.clone().unbind()
         return batch._replace(mean=mean, std=std, population_std=std)
 
-    def _calibrate(self, innovation: Tensor, noise: Tensor) -> None:
-        """Learn from two neighbours how large the noise of the first one was."""
-        energy = self.last.square().sum(1)
-        shown = (1 - self.gain) * energy - (innovation * self.last).sum(1)
-        usual = JUMP * torch.maximum(self.innovation, self.last_noise)
-        weight = (usual / energy.clamp(min=TINY)).clamp_(max=1)
-        start = (self.observations == 1) * (PRIOR * noise)
-        self.seen_noise.mul_(CALIBRATION).add_(start).addcmul_(weight, shown)
-        self.claimed_noise.mul_(CALIBRATION).add_(start).addcmul_(weight, self.last_noise)
+    def _follow(self, measured: Tensor) -> Number:
+        """Update what is one number for all dimensions; returns 1, or 0 for the first batch.
 
-    def _smooth(self, energy: Tensor, noise: Tensor, share: Tensor, later: Tensor) -> None:
-        """Average over time; plain averages, by ``share``, until a window has filled."""
-        usual = torch.where(self.observations > 5, JUMP * torch.maximum(self.innovation, noise), energy)
-        slow, quick = (share.clamp(min=1 - past).mul_(later) for past in (self.smoothing, RECENT))
-        self.innovation.lerp_(torch.minimum(energy, usual), slow)
-        self.noise.lerp_(noise, slow)
-        self.recent.lerp_(energy, quick)
+        The same lines for numbers of Python, first those of the mean and then those of the std, and for tensors (2,) of
+        both: on a CPU forty operations on tensors of two take longer than the rest of the filter, and elsewhere reading
+        a number means waiting.
+        """
+        free = reading_is_free(measured.device)
+        count: Number = self.observations.item() if free else self.observations.to(measured.dtype)
+        parts = measured.tolist() if free else [measured.unbind(1)]
+        found = [
+            Track(*track).after(count, Innovation(energy, product, before, noise), self.smoothing, self.floor)
+            for energy, product, _, before, noise, *track in parts
+        ]
+        self.track.copy_(measured.new_tensor(found) if free else torch.stack(found[0], dim=1))
+        return smaller(count, 1)
 
     def extra_repr(self) -> str:
         """Show how it smooths."""
