@@ -23,6 +23,14 @@ def test_an_aim_is_a_ratio_of_minima_with_medians_and_cpu_time_beside():
     assert not contest.judge(Aim("ours", "theirs", 0.2), MEASURED)["met"]
 
 
+def test_an_aim_is_judged_by_the_median_of_the_ratios_of_several_processes():
+    found = [{**MEASURED, "ours": {**MEASURED["ours"], "min_ms": ms}} for ms in (2.4, 9.0, 3.0)]
+    judged = contest.judge(Aim("ours", "theirs", 0.3), *found)
+    assert (judged["ratio"], judged["least_and_most"], judged["met"]) == (0.25, pytest.approx([0.2, 0.75]), True)
+    shown = contest.show_aims([{"case": "a case", "targets": [judged]}])
+    assert shown.splitlines()[-1] == "| a case | ours / theirs | ms | 0.250 (0.20 to 0.75) | 0.500 | <= 0.300 | yes |"
+
+
 def test_memory_is_a_ratio_or_a_number_of_mib():
     assert contest.judge(Aim("ours", "theirs", 0.5, "MiB"), MEASURED)["ratio"] == 0.25
     found = contest.judge(Aim("ours", None, 8.0, "MiB"), MEASURED)
@@ -39,6 +47,17 @@ def test_a_case_is_measured_judged_and_shown():
     assert result["targets"][0]["met"]
     assert "| zeros | one / two | MiB | 0.5" in contest.show([result])
     assert pages.loss_step({"results": [result]}) == contest.show_aims([result])
+
+
+def test_each_case_is_measured_in_new_processes_with_the_same_settings():
+    case = Case("settings", settings_of_this_process, [])
+    torch.manual_seed(7)
+    settings = contest.run(case, rounds=1, processes=2)["measured"]
+    assert list(settings) == [f"seed 7, {torch.get_num_threads()} threads"]
+
+
+def settings_of_this_process():
+    return {f"seed {torch.initial_seed()}, {torch.get_num_threads()} threads": lambda: None}
 
 
 @pytest.mark.parametrize("script", [loss_step, queue_step])
