@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from adaptive_memory_bank import AdaptiveMemoryBank
 from adaptive_memory_bank.losses.soft_sum import SAFE_EXPONENT, SMALLEST_TERM, SoftSum, exponentiate
-from adaptive_memory_bank.losses.walk import add_weighted_rows
+from adaptive_memory_bank.losses.walk import WeightedRows, Workspace, walk
 
 BATCH, DIM = 3, 4
 
@@ -15,15 +16,30 @@ def test_weighted_rows_are_added_once_each_however_threads_share_them(
     threads: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    rows, weights = torch.randn(count, DIM), torch.randn(count, BATCH)
-    before = torch.randn(BATCH, DIM)
-    total = before.clone()
-    add_weighted_rows(total, weights, rows)
-    expected = before.clone()
-    for row, row_weights in zip(rows, weights, strict=True):
-        for query in range(BATCH):
-            expected[query] += row_weights[query] * row
-    torch.testing.assert_close(total, expected)
+    total, expected = WeightedRows(torch.empty(BATCH, DIM)), torch.zeros(BATCH, DIM)
+    factors = torch.rand(BATCH)
+    for some in (count, 5):  # blocks of different lengths, with a rescaling in between
+        rows, weights = torch.randn(some, DIM), torch.randn(some, BATCH)
+        total.mul_(factors)
+        total.add(weights, rows)
+        expected = expected * factors[:, None]
+        for row, row_weights in zip(rows, weights, strict=True):
+            for query in range(BATCH):
+                expected[query] += row_weights[query] * row
+    torch.testing.assert_close(total.sum(), expected)
+    torch.testing.assert_close(total.sum(), expected)  # asking changes nothing
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_walk_has_the_same_products_however_threads_share_the_rows(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    bank = AdaptiveMemoryBank(30, DIM, "identity")
+    rows, queries = torch.randn(30, DIM), torch.randn(BATCH, DIM)
+    bank.update(rows)
+    (block,) = walk(bank.ring, queries, Workspace())
+    torch.testing.assert_close(block.logits, torch.nn.functional.normalize(rows, dim=1) @ queries.T)
 
 
 def test_exponentials_of_all_logits_there_are_keep_to_rounding() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from adaptive_memory_bank.losses.compare import Compared, add_positives, mean_weights
-from adaptive_memory_bank.losses.walk import Block, add_weighted_rows, rows_above
+from adaptive_memory_bank.losses.walk import Block, WeightedRows, rows_above
 from adaptive_memory_bank.ring import LazyRing
 
 
@@ -93,7 +93,7 @@ class Contrastive:
         if negatives.weighted is None:
             return value, None
         pull = self.distance.fall(distances).mul_(weights).masked_fill_(losses <= 0, 0).neg_()
-        return value, add_positives(negatives.weighted * share, ring, pairs.related, pull)
+        return value, add_positives(negatives.weighted.sum() * share, ring, pairs.related, pull)
 
 
 class HingeSum:
@@ -112,7 +112,7 @@ class HingeSum:
         self.distance, self.margin = distance, margin
         self.total = queries.new_zeros(())
         self.kept, self.above_zero = torch.zeros(2, dtype=torch.int64, device=queries.device)
-        self.weighted = torch.zeros_like(queries) if gradient else None
+        self.weighted = WeightedRows(queries) if gradient else None
 
     def add_counted(self, block: Block) -> None:
         """Count a block in, and its logits that are not ``nothing``."""
@@ -130,4 +130,4 @@ class HingeSum:
         if self.weighted is not None:
             weights = self.distance.fall(distances).masked_fill_(outside, 0)
             weights = weights if block.factors is None else weights.mul_(block.factors)
-            add_weighted_rows(self.weighted, weights, block.rows)
+            self.weighted.add(weights, block.rows)

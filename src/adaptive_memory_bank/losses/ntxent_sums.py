@@ -41,7 +41,8 @@ class NTXent:
         weights = (weights if slopes is None else weights * slopes).mul_(negatives.sharpness)
         of_negatives = (negatives.offset - whole).exp_().mul_(weights).sum(0)  # of the second sum of each query
         of_positives = (logits - whole).exp_().sub_(1).mul_(weights)
-        return value, add_positives(negatives.weighted * of_negatives[:, None], ring, pairs.related, of_positives)
+        gradient = negatives.weighted.sum().mul_(of_negatives[:, None])
+        return value, add_positives(gradient, ring, pairs.related, of_positives)
 
 
 def _cut_off(losses: Tensor) -> tuple[Tensor, Tensor]:

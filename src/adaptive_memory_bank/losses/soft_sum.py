@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from adaptive_memory_bank.distributed import Ranks
-from adaptive_memory_bank.losses.walk import Block, add_weighted_rows
+from adaptive_memory_bank.losses.walk import Block, WeightedRows
 
 SAFE_EXPONENT = 50.0  # sums of exp(+-this) over any bank are far from the ends of float32
 LOG2_E = math.log2(math.e)
@@ -36,8 +36,9 @@ class SoftSum:
         self.bounded = self.sharpness <= SAFE_EXPONENT
         self.offset = queries.new_full((len(queries),), 0.0 if self.bounded else -self.sharpness)
         self.total = queries.new_zeros(len(queries))
-        self.weighted = torch.zeros_like(queries) if gradient else None
+        self.weighted = WeightedRows(queries) if gradient else None
         self.kept = torch.zeros_like(self.total, dtype=torch.int64)
+        self._counted: Tensor | None = None  # memory to count terms in
 
     def add(self, block: Block) -> None:
         """Count a block in; its logits are used up."""
@@ -48,9 +49,19 @@ class SoftSum:
         if not self.bounded:
             self.kept += (block.logits > self.nothing).sum(0)
         terms = self._terms(block.logits)
-        if self.bounded:  # the same in a third of the time: terms are 0 or larger, and sums of a power of two are exact
-            self.kept += torch.clamp(terms, max=SMALLEST_TERM).sum(0).div_(SMALLEST_TERM).round_().long()
+        if self.bounded:
+            self.kept += self._count(terms)
         self._weigh(terms, block)
+
+    def _count(self, terms: Tensor) -> Tensor:
+        """How many terms (b, B) are not 0, of each query: in a third of the time that comparing them takes.
+
+        Terms are 0 or larger than the smallest one, of which sums are exact: a power of two.
+        """
+        if self._counted is None or self._counted.shape != terms.shape:
+            self._counted = torch.empty_like(terms)
+        ones = torch.clamp(terms, max=SMALLEST_TERM, out=self._counted)
+        return ones.sum(0).div_(SMALLEST_TERM).round_().long()
 
     def _terms(self, logits: Tensor) -> Tensor:
         """Turn logits (b, B) into terms of the first sum, in place, and add them up."""
@@ -68,7 +79,7 @@ class SoftSum:
             return
         if block.factors is not None:
             terms *= block.factors
-        add_weighted_rows(self.weighted, terms, block.rows)
+        self.weighted.add(terms, block.rows)
 
     def agree(self, ranks: Ranks) -> None:
         """Keep sums relative to what those of all ranks are relative to, so that they can be added up."""
@@ -82,7 +93,7 @@ class SoftSum:
         self.offset = offset
         self.total *= shrink
         if self.weighted is not None:
-            self.weighted *= shrink[:, None]
+            self.weighted.mul_(shrink)
 
     def log(self) -> Tensor:
         """Logarithm of the first sum, (B,); minus infinity for a query without terms."""
@@ -90,7 +101,7 @@ class SoftSum:
 
     def over(self, log_total: Tensor) -> Tensor | None:
         """The second sum divided by a total (B,) given as its logarithm, (B, dim)."""
-        return None if self.weighted is None else self.weighted * (self.offset - log_total).exp()[:, None]
+        return None if self.weighted is None else self.weighted.sum().mul_((self.offset - log_total).exp_()[:, None])
 
 
 def exponentiate(logits: Tensor) -> None:

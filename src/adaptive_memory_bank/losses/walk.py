@@ -84,12 +84,22 @@ def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Bloc
         rows = ring.read(start, start + count, out=rows_memory[:count])
         factors, logits = unit_factors(rows), logits_memory[:count]
         if 2 * len(queries) < ring.dim:  # scale the smaller thing: logits and their exponentials, or the rows
-            block = Block(rows, factors, torch.mm(rows, queries.T, out=logits).mul_(factors))
+            block = Block(rows, factors, _products(rows, queries, logits).mul_(factors))
         else:
-            block = Block(rows, None, torch.mm(rows.mul_(factors), queries.T, out=logits))
+            block = Block(rows, None, _products(rows.mul_(factors), queries, logits))
         if ring.gaps is not None:
             logits.masked_fill_(ring.gaps[start : start + count, None], -torch.inf)
         yield block
+
+
+def _products(rows: Tensor, queries: Tensor, out: Tensor) -> Tensor:
+    """Products (b, B) of rows (b, dim) and queries (B, dim); on a CPU each thread takes its share of the rows."""
+    threads = _sharing_threads(rows)
+    if threads == 1 or len(rows) % threads:
+        return torch.mm(rows, queries.T, out=out)
+    shares = rows.view(threads, -1, rows.shape[1])
+    torch.bmm(shares, queries.T.expand(threads, -1, -1), out=out.view(threads, -1, len(queries)))
+    return out
 
 
 def rows_above(block: Block, above: float | Tensor) -> Block:
@@ -109,18 +119,48 @@ def rows_above(block: Block, above: float | Tensor) -> Block:
     return Block(block.rows[rows], factors, block.logits[rows])
 
 
-def add_weighted_rows(total: Tensor, weights: Tensor, rows: Tensor) -> None:
-    """Add to a sum (B, dim) the rows (b, dim), weighted by (b, B).
+class WeightedRows:
+    """A running sum (B, dim) of rows, weighted for each query.
 
-    On a CPU each thread sums up its share of many rows: for a product that is small on both sides and long in between,
-    that was measured to be faster than one product that all threads share.
+    On a CPU each thread sums up its share of the rows: for a product that is small on both sides and long in between,
+    that was measured to be faster than one product that all threads share. What they sum up is added at the end.
+
+    Example:
+        >>> total = WeightedRows(torch.zeros(1, 2))
+        >>> total.add(torch.tensor([[1.0], [3.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        >>> total.sum()
+        tensor([[1., 3.]])
     """
+
+    def __init__(self, queries: Tensor) -> None:
+        self._total = torch.zeros_like(queries)
+        self._of_threads: Tensor | None = None  # (threads, B, dim), if they share
+
+    def add(self, weights: Tensor, rows: Tensor) -> None:
+        """Add rows (b, dim), weighted by (b, B)."""
+        threads = _sharing_threads(rows)
+        shared = len(rows) // threads * threads
+        if threads > 1:
+            if self._of_threads is None:
+                self._of_threads = rows.new_zeros(threads, *self._total.shape)
+            mine = weights[:shared].view(threads, shared // threads, -1).transpose(1, 2)
+            self._of_threads.baddbmm_(mine, rows[:shared].view(threads, shared // threads, -1))
+            weights, rows = weights[shared:], rows[shared:]
+        if len(rows):
+            self._total.addmm_(weights.T, rows)
+
+    def mul_(self, factors: Tensor) -> None:
+        """Multiply what there is by a number for each query, (B,)."""
+        self._total *= factors[:, None]
+        if self._of_threads is not None:
+            self._of_threads *= factors[:, None]
+
+    def sum(self) -> Tensor:
+        """The sum so far, (B, dim), a fresh tensor."""
+        return self._total.clone() if self._of_threads is None else self._of_threads.sum(0).add_(self._total)
+
+
+def _sharing_threads(rows: Tensor) -> int:
+    """How many threads share rows (b, dim): all of a CPU's, or one where each would have too few."""
     threads = torch.get_num_threads() if rows.device.type == "cpu" else 1
-    share = len(rows) // threads
-    if threads > 1 and share > rows.shape[1]:  # below, adding up the threads' sums costs more than it saves
-        shared = share * threads
-        shares = weights[:shared].view(threads, share, -1).transpose(1, 2), rows[:shared].view(threads, share, -1)
-        total += torch.bmm(*shares).sum(0)
-        weights, rows = weights[shared:], rows[shared:]
-    if len(rows):
-        total.addmm_(weights.T, rows)
+    return threads if len(rows) // threads > rows.shape[1] else 1
