@@ -1,8 +1,8 @@
 """How CUB-200-2011 is trained on two cores: every trial that chose `--preset photos` and `cub200.yaml`.
 
 Only the training species are used: 1 to 75 train, 76 to 100 judge (contiguous, as the benchmark itself is split), so no
-choice can have seen a test species. Trials that are complete in `--runs` are not repeated, others go on. Two shells
-with different trials use two cores; the last one to finish collects them all.
+choice can have seen a test species. Trials that are complete in `--runs`, or in `results/` with the same options, are
+not repeated, others go on. Two shells with different trials use two cores; the last one to finish collects them all.
 
     python benchmarks/cub200_protocol.py --weights efficientnet_lite0.pth --data_root FOLDER_OF_CUB_200_2011 [TRIAL ...]
 """
@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import measure
 import torch
 import yaml
 from measure import RESULTS, facts, write
@@ -118,7 +119,16 @@ def read(trial: str, runs: Path) -> dict[str, Any] | None:
         "train_loss": [line["train/loss_epoch"] for line in lines if "train/loss_epoch" in line],
         "step_ms": [line["time/step_ms"] for line in lines if "train/loss_epoch" in line],
         "seconds": result.get("seconds"),
+        "commit": result.get("versions", {}).get("commit"),
     }
+
+
+def known(trial: str) -> dict[str, Any] | None:
+    """A trial that `results/` has complete, with the options it would have now; perhaps from another machine."""
+    found = measure.read(NAME, RESULTS) or {}
+    trials = found.get("trials", []) if found.get("base") == BASE else []
+    same = [one for one in trials if (one["trial"], one["changed"]) == (trial, TRIALS[trial])]
+    return next((one for one in same if one["status"] == "complete"), None)
 
 
 def choices(trials: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -144,7 +154,8 @@ def grid_variants(chosen: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
 
 def collect(options: argparse.Namespace) -> None:
     """Write what is there, in the order of `TRIALS`, as JSON and as a table."""
-    trials = [found for trial in TRIALS if (found := read(trial, options.runs)) and found["held_out_recall@1"]]
+    told = [known(trial) or read(trial, options.runs) for trial in TRIALS]
+    trials = [found for found in told if found and found["held_out_recall@1"]]
     sizes = sorted({found["changed"].get("image_size", BASE["image_size"]) for found in trials})
     features = {str(side): frozen(options.weights, options.runs / "species", side) for side in sizes}
     content = {"base": BASE, "frozen_recall@1": features, "trials": trials, "chosen": choices(trials)}
@@ -167,9 +178,10 @@ def table(trials: list[dict[str, Any]], features: dict[str, float]) -> str:
         pace = f"{found['seconds']:.0f}" if found["status"] == "complete" else "not finished"
         lines.append(f"| {found['trial']} | {_words(found['changed'])} | {scores} | {pace} |")
     lines += ["", "Chosen for `cub200.yaml`: the highest Recall@1 after the last epoch, each among its own trials.", ""]
+    commits = dict.fromkeys(f"`{found['commit']}`" for found in trials if found["commit"])
     variants = grid_variants(choices(trials))
     text = yaml.safe_dump({"variants": variants}, sort_keys=False) if variants else "# nothing yet\n"
-    lines += [f"```yaml\n{text}```"]
+    lines += [f"```yaml\n{text}```", *([f"\nCode: {', '.join(commits)}."] if commits else [])]
     return "\n".join(lines) + "\n"
 
 
@@ -187,7 +199,8 @@ def main() -> None:
     torch.set_num_threads(1)
     training_species(options.data_root, options.runs / "species")
     for trial in options.trials or TRIALS:
-        train(trial, options)
+        if known(trial) is None:
+            train(trial, options)
     collect(options)
 
 

@@ -70,12 +70,26 @@ def test_a_trial_is_told_as_far_as_it_came(tmp_path):
     assert protocol.read("none, lr 0.0003", tmp_path) is None
     lines = [{"train/loss_epoch": 3.0, "time/step_ms": 9.0}, {"val/recall@1": 0.25}, {"val/recall@1": 0.5}]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (folder / "result.json").write_text(json.dumps({"status": "running"}))
+    (folder / "result.json").write_text(json.dumps({"status": "running", "versions": {"commit": "abc"}}))
     found = protocol.read("none, lr 0.0003", tmp_path)
     assert found["held_out_recall@1"] == [0.25, 0.5]
     page = protocol.table([found], {"64": 0.3})
     assert "| none, lr 0.0003 | `adapter none`, `lr 0.0003` | 25.0 50.0 | not finished |" in page
     assert "# nothing yet" in page
+    assert page.endswith("\nCode: `abc`.\n")
+
+
+def test_a_trial_that_is_complete_in_the_results_is_known_unless_its_options_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocol, "RESULTS", tmp_path)
+    trial, other = "none, lr 0.0003", "none, lr 0.0001"
+    assert protocol.known(trial) is None
+    told = [{"trial": name, "changed": protocol.TRIALS[name], "status": "complete"} for name in (trial, other)]
+    told[1]["status"] = "running"
+    measure.write(protocol.NAME, {"base": protocol.BASE, "trials": told}, tmp_path)
+    assert protocol.known(trial) == told[0]
+    assert protocol.known(other) is None
+    monkeypatch.setitem(protocol.TRIALS, trial, {**protocol.TRIALS[trial], "lr": 1.0})
+    assert protocol.known(trial) is None
 
 
 def test_the_grid_has_what_the_trials_chose_and_nothing_else():
