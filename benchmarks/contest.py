@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from multiprocessing import get_context
@@ -94,15 +95,16 @@ Measured = dict[str, dict[str, float]]
 
 def run(case: Case, rounds: int, processes: int = 1) -> dict[str, Any]:
     """Measure a case in so many new processes, or in this one, and judge it by its aims."""
-    if processes == 1:
-        found = [measured(case, rounds)]
-    else:
-        settings = torch.get_num_threads(), torch.initial_seed()
-        with get_context("spawn").Pool(1, _prepare, settings, maxtasksperchild=1) as pool:
-            found = [pool.apply(measured, (case, rounds)) for _ in range(processes)]
+    found = [measured(case, rounds)] if processes == 1 else [_in_new_process(case, rounds) for _ in range(processes)]
     names, keys = found[0], next(iter(found[0].values()))
     typical = {name: {key: median(one[name][key] for one in found) for key in keys} for name in names}
     return {"case": case.name, "measured": typical, "targets": [judge(aim, *found) for aim in case.aims]}
+
+
+def _in_new_process(case: Case, rounds: int) -> Measured:
+    settings = torch.get_num_threads(), torch.initial_seed()
+    with ProcessPoolExecutor(1, get_context("spawn"), _prepare, settings) as pool:
+        return pool.submit(measured, case, rounds).result()
 
 
 def _prepare(threads: int, seed: int) -> None:

@@ -10,6 +10,8 @@ import queue_step
 import torch
 from contest import Aim, Case
 
+from process_settings import settings_as_contestants
+
 MEASURED = {
     "ours": {"min_ms": 3.0, "median_ms": 4.0, "min_cpu_ms": 6.0, "peak_mib": 10.0},
     "theirs": {"min_ms": 12.0, "median_ms": 12.0, "min_cpu_ms": 12.0, "peak_mib": 40.0},
@@ -50,14 +52,10 @@ def test_a_case_is_measured_judged_and_shown():
 
 
 def test_each_case_is_measured_in_new_processes_with_the_same_settings():
-    case = Case("settings", settings_of_this_process, [])
+    case = Case("settings", settings_as_contestants, [])
     torch.manual_seed(7)
     settings = contest.run(case, rounds=1, processes=2)["measured"]
     assert list(settings) == [f"seed 7, {torch.get_num_threads()} threads"]
-
-
-def settings_of_this_process():
-    return {f"seed {torch.initial_seed()}, {torch.get_num_threads()} threads": lambda: None}
 
 
 @pytest.mark.parametrize("script", [loss_step, queue_step])
