@@ -149,7 +149,7 @@ def choices(trials: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def grid_variants(chosen: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The choices as `cub200.yaml` takes them; who had no trials of his own has those of his nearest relative."""
     relatives = {"axbn": "xbn", "fresh": "identity"}
-    return {**chosen, **{name: chosen[other] for name, other in relatives.items() if other in chosen}}
+    return {**chosen, **{name: dict(chosen[other]) for name, other in relatives.items() if other in chosen}}
 
 
 def collect(options: argparse.Namespace) -> None:
