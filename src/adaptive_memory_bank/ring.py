@@ -134,11 +134,9 @@ class LazyRing(KeepsPrecision):
         ends_lap = self.cursor + count >= size
         if not ends_lap:  # at the end of a lap everything is measured anew
             self._follow(arriving, gaps, leaving=slice(first, first + count) if self.is_full else None)
-        _write_from(self.stored, first, arriving)
-        if gaps is not None:
-            _write_from(self.is_gap, first, gaps)
-        if labels is not None:
-            _write_from(self.stored_labels, first, labels)
+        for buffer, values in ((self.stored, arriving), (self.is_gap, gaps), (self.stored_labels, labels)):
+            if values is not None:
+                _write_from(buffer, first, values)
         self.labelled = labels is not None
         self.cursor = (self.cursor + count) % size
         self.count = min(self.count + count, size)
@@ -147,8 +145,6 @@ class LazyRing(KeepsPrecision):
 
     def replace(self, rows: Tensor) -> None:
         """Exchange the rows of all slots in use; gaps, labels and cursor stay, and the map becomes the identity."""
-        if not self.count:
-            return
         self.map.reset()
         self.stored[: self.count] = self._to_stored(rows)
         self.fold()
@@ -164,8 +160,7 @@ class LazyRing(KeepsPrecision):
         slots = torch.arange(self.cursor, self.cursor + count, device=self.device)
         if self.cursor + count > self.size:
             slots %= self.size
-        if count > self.size:
-            slots[: count - self.size] = -1
+            slots[: max(count - self.size, 0)] = -1
         return slots
 
     def realign(
@@ -205,8 +200,7 @@ class LazyRing(KeepsPrecision):
 
     def blocks(self) -> Iterator[Tensor]:
         """The realigned rows of all slots in use in order, as fresh tensors small enough for a core's cache."""
-        for block in self._block_slices():
-            yield self.read(block.start, block.stop)
+        return (self.read(block.start, block.stop) for block in self._block_slices())
 
     def fold(self) -> None:
         """Write the map into the rows, which makes it the identity (or a frame), and measure them, block by block."""
@@ -254,14 +248,12 @@ class LazyRing(KeepsPrecision):
 
     def _block_slices(self) -> Iterator[slice]:
         step = max(BLOCK_BYTES // (self.dim * self.compute_dtype.itemsize), 1)
-        for start in range(0, self.count, step):
-            yield slice(start, min(start + step, self.count))
+        return (slice(start, min(start + step, self.count)) for start in range(0, self.count, step))
 
     def _to_stored(self, rows: Tensor) -> Tensor:
         stored = self.map.to_stored(rows)
-        if self.dtype == torch.float16:  # the only storage with less range than the arithmetic
-            stored = stored.clamp(min=-65504, max=65504)
-        return stored.to(self.dtype)
+        is_short = self.dtype == torch.float16  # the only storage with less range than the arithmetic
+        return (stored.clamp(min=-65504, max=65504) if is_short else stored).to(self.dtype)
 
     def _follow(self, arriving: Tensor, gaps: Tensor | None, leaving: slice | None) -> None:
         """Update mean and M2 of the stored rows."""
@@ -302,8 +294,7 @@ class LazyRing(KeepsPrecision):
 def _write_from(buffer: Tensor, first: int, values: Tensor) -> None:
     """Write values (at most as many as the buffer holds) from slot ``first`` on, and past the end from slot 0."""
     until_end = len(buffer) - first
-    if len(values) <= until_end:
-        buffer[first : first + len(values)] = values
-    else:
-        buffer[first:] = values[:until_end]
+    if len(values) > until_end:
         buffer[: len(values) - until_end] = values[until_end:]
+        values = values[:until_end]
+    buffer[first : first + len(values)] = values
