@@ -97,7 +97,7 @@ class AffineMap(KeepsPrecision):
         scaled = have_spread(*before) & have_spread(target.mean, target.std)
         if where is not None:
             scaled &= where
-        self.scale.copy_(torch.where(scaled, target.std / std, self.scale))
+        torch.where(scaled, target.std / std, self.scale, out=self.scale)
         shift = torch.addcmul(target.mean.to(self.shift), mean, self.scale, value=-1)
         self.shift.copy_(shift if where is None else torch.where(where, shift, self.shift))
         self.is_identity = False

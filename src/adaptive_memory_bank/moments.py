@@ -61,17 +61,13 @@ class Moments(NamedTuple):
             labels: Shape (B,), integers, or None for independent rows.
             kept: Shape (B,), boolean: rows that count; the others are zeros. None counts all.
         """
-        plain = cls._plain_of(rows, kept)
-        if labels is None or len(rows) < 2:
-            return plain
-        return plain.in_classes(Classes.of(rows, labels, kept))
-
-    @classmethod
-    def _plain_of(cls, rows: Tensor, kept: Tensor | None) -> "Moments":
         count = rows.shape[0] if kept is None else kept.sum()
         mean = rows.sum(0) / at_least_1(count)
         deviations = _kept(rows - mean, kept).square_()
-        return cls.plain(mean, (deviations.sum(0) / at_least_1(count - 1)).sqrt_(), count)
+        std = (deviations.sum(0) / at_least_1(count - 1)).sqrt_()
+        if labels is None or len(rows) < 2:
+            return cls.plain(mean, std, count)
+        return cls.in_classes(mean, std, count, Classes.of(rows, labels, kept))
 
     @classmethod
     def pooled(cls, counts: Tensor, means: Tensor, stds: Tensor) -> "Moments":
@@ -93,8 +89,9 @@ class Moments(NamedTuple):
         std = (m2.sum(0) / at_least_1(count - 1)).sqrt()
         return cls.plain(mean, std, int(count) if reading_is_free(count.device) else count)
 
-    def in_classes(self, classes: "Classes") -> "Moments":
-        """The same rows, aware of their classes: a one-way analysis of variance.
+    @classmethod
+    def in_classes(cls, mean: Tensor, std: Tensor, count: int | Tensor, classes: "Classes") -> "Moments":
+        """Moments of rows that come in classes, from the plain ones: a one-way analysis of variance.
 
         Classes may be of any size (method of moments, unweighted class means). With C classes of n_c rows, N in all:
         E[var(class means)] = s_b^2 + s_w^2 mean(1/n_c), and the mean of all rows varies by
@@ -103,21 +100,22 @@ class Moments(NamedTuple):
         Where reading is free, the numbers that follow from the sizes alone are Python's. Elsewhere no value is read:
         with empty classes beyond the last, no shape needs to depend on how many there are.
         """
-        n = self.count
+        n = count
         c, inverse_size, squared_shares = classes.proportions(n)
         # One class hides the variance between classes, as many classes as rows leave none within: both stay plain.
         if not isinstance(c, Tensor) and not 1 < c < n:
-            return self
+            return cls.plain(mean, std, n)
         within, of_means = classes.within / (n - c), classes.variance_of_means(c)  # s_w^2, s_b^2 + s_w^2/K
         population = torch.maximum(within, of_means + within * (1 - inverse_size))  # s_w^2 + s_b^2, s_b^2 not below 0
         mean_variance = (of_means * squared_shares + within * (1 / n - squared_shares * inverse_size)).clamp_(min=0)
         # Delta method: Var(std) = Var(v) / (4 v) for v = of_means + (1 - 1/K) within, of which each part, measured
         # with f degrees of freedom, varies by 2 part^2 / f. Half a degree more stands for the next order: with 4
         # classes of 4 it takes an excess of 25 % over the true variance down to 7 %.
-        spread = of_means.square_() / (2 * c - 1) + within.square() * ((1 - inverse_size) ** 2 / (2 * (n - c) + 1))
+        share = (1 - inverse_size) ** 2 / (2 * (n - c) + 1)
+        spread = torch.addcmul(of_means.square_() / (2 * c - 1), within, within * share)
         std_variance = spread / population.clamp(min=torch.finfo(spread.dtype).tiny)
-        found = self._replace(population_std=population.sqrt_(), mean_variance=mean_variance, std_variance=std_variance)
-        return found if not isinstance(c, Tensor) else found.where((c > 1) & (c < n), self)
+        found = cls(mean, std, n, population.sqrt_(), mean_variance, std_variance)
+        return found if not isinstance(c, Tensor) else found.where((c > 1) & (c < n), cls.plain(mean, std, n))
 
     def where(self, telling: Tensor, otherwise: "Moments") -> "Moments":
         """These if ``telling``, a boolean tensor of one, is True; otherwise those of the same rows without classes."""

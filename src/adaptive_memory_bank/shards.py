@@ -67,7 +67,8 @@ def pooled_moments(batch: Batch, stored: Moments, *, uses_labels: bool) -> tuple
     sizes, moments = told[:, : len(counts)], told[:, len(counts) :].reshape(len(told), len(vectors), -1)
     whole = Moments.pooled(sizes[:, 0], moments[:, 0], moments[:, 1])
     if classes is not None:
-        whole = whole.in_classes(_of_all_ranks(classes, sizes[:, 2], moments[:, 4].sum(0)))
+        together = _of_all_ranks(classes, sizes[:, 2], moments[:, 4].sum(0))
+        whole = Moments.in_classes(whole.mean, whole.std, whole.count, together)
     rows = Moments.pooled(sizes[:, 1], moments[:, 2], moments[:, 3])
     return _cast(whole, batch.rows.dtype), _cast(rows, batch.rows.dtype)
 

@@ -1,7 +1,7 @@
 """What a bank tells of itself: how old its rows are, what the adapter believed, how far the rows were moved."""
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -72,16 +72,28 @@ def _joined(first: list[float], second: list[float]) -> list[float]:
     return [rows, (first[0] * first[1] + second[0] * second[1]) / max(rows, 1)]
 
 
-class BankStats:
-    """Remembers what a bank's ``stats()`` tells. The device is asked when somebody wants to know, and not before.
+Pair = Tensor | tuple[Tensor, Tensor]  # mean and std, (dim,) each
 
-    Of a realignment it keeps mean and std of four things, (4, 2, dim): what the adapter held before it saw the batch,
-    the batch, what it holds now, and the rows before they were moved.
-    """
+
+class Realignment(NamedTuple):
+    """Moments from before and after the rows were moved. Nobody writes into these tensors any more."""
+
+    previous: Pair  # what the adapter held before it saw the batch
+    batch: Pair
+    held: Tensor  # (2, dim): what the adapter holds now
+    before: Pair  # of the rows before they were moved
+
+    def stacked(self) -> Tensor:
+        """All of them, (4, 2, dim)."""
+        return torch.stack([vector for pair in self for vector in pair]).view(4, 2, -1)
+
+
+class BankStats:
+    """Remembers what a bank's ``stats()`` tells. The device is asked when somebody wants to know, and not before."""
 
     def __init__(self) -> None:
         self.ages = Ages()
-        self.realignment: Tensor | None = None
+        self.realignment: Realignment | None = None
         self.warned = False
 
     def adapted(
@@ -98,12 +110,12 @@ class BankStats:
         if target is None:
             self.realignment = None
             return
-        held = target.mean, target.std
-        previous = held if self.realignment is None else self.realignment[2].to(held[0]).unbind()
-        moments = [*previous, batch.mean, batch.population_std, *held, *(held if before is None else before)]
-        now = torch.stack(moments).view(4, 2, -1)
-        if where is not None and self.realignment is not None:
-            now = torch.where(where, now, self.realignment.to(now))
+        held = torch.stack([target.mean, target.std])  # a copy: an adapter may go on with its own tensors
+        last = self.realignment
+        previous = held if last is None else last.held.to(held)
+        now = Realignment(previous, (batch.mean, batch.population_std), held, held if before is None else before)
+        if where is not None and last is not None:
+            now = Realignment(*torch.where(where, now.stacked(), last.stacked().to(held)).unbind())
         self.realignment = now
 
     def enqueued(self, rows: int, *, size: int) -> bool:
@@ -127,20 +139,22 @@ class BankStats:
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state, as plain numbers."""
-        moments = None if self.realignment is None else self.realignment.tolist()
+        moments = None if self.realignment is None else self.realignment.stacked().tolist()
         return {"ages": self.ages.state_dict(), "realignment": moments, "warned": self.warned}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
         self.ages.load_state_dict(state["ages"])
         moments, self.warned = state["realignment"], bool(state["warned"])
-        self.realignment = None if moments is None else torch.tensor(moments, dtype=torch.float64)
+        self.realignment = (
+            None if moments is None else Realignment(*torch.tensor(moments, dtype=torch.float64).unbind())
+        )
 
 
-def _movement(realignment: Tensor | None) -> dict[str, float]:
+def _movement(realignment: Realignment | None) -> dict[str, float]:
     if realignment is None:
         return dict.fromkeys(("gain_mean", "gain_std", "shift", "stretch"), 0.0)
-    previous, batch, target, before = realignment.cpu().double()
+    previous, batch, target, before = realignment.stacked().cpu().double()
     news = batch - previous
     # 1 - K is the share that was not believed; without news the batch was, if it is what the adapter holds.
     doubted = ((batch - target) * news).sum(1) / news.square().sum(1).clamp(min=TINY)

@@ -1,5 +1,6 @@
 """AXBN with its noises measured instead of tuned."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,10 +22,10 @@ Number = Any  # a number of Python, or a tensor of those of several moments
 class Innovation(NamedTuple):
     """What a batch says beyond the estimate, summed up over all dimensions."""
 
+    noise: Number  # that the batch claims
     energy: Number  # sum of squares
     product: Number  # with the innovation before it
     energy_before: Number  # of that one
-    noise: Number  # that the batch claims
 
 
 class Track(NamedTuple):
@@ -173,31 +174,38 @@ class AutoAXBN(Adapter):
         """Correct the estimate by as much as the innovations exceed the noise."""
         innovation = torch.stack([batch.mean, batch.population_std]) - self.estimate
         noise = torch.stack([batch.mean_variance, batch.std_variance]).sum(1)
-        both = torch.stack([innovation, self.last], dim=1)  # (2, 2, dim)
-        products = (both[:, :, None] * both[:, None]).sum(-1).flatten(1)  # (2, 4): each with each; autocast halves `@`
-        later = self._follow(torch.cat([products, noise[:, None], self.track], dim=1))
+        pairs = [innovation, innovation, self.last], [innovation, self.last, self.last]
+        products = torch.mul(*(torch.stack(side, dim=1) for side in pairs)).sum(-1)  # (2, 3); autocast halves `@`
+        later = self._follow(products, noise)
         self.estimate.addcmul_(self.track[:, -1:], innovation)
         torch.mul(innovation, later, out=self.last)
         self.observations.add_(1)
         mean, std = self.estimate.clone().unbind()
         return batch._replace(mean=mean, std=std, population_std=std)
 
-    def _follow(self, measured: Tensor) -> Number:
+    def _follow(self, products: Tensor, noise: Tensor) -> Number:
         """Update what is one number for all dimensions; returns 1, or 0 for the first batch.
 
         The same lines for numbers of Python, first those of the mean and then those of the std, and for tensors (2,) of
         both: on a CPU forty operations on tensors of two take longer than the rest of the filter, and elsewhere reading
         a number means waiting.
+
+        Args:
+            products: Shape (2, 3): energy of the innovation, its product with the one before, and the energy of that.
+            noise: Shape (2,): what the batch claims.
         """
-        free = reading_is_free(measured.device)
-        count: Number = self.observations.item() if free else self.observations.to(measured.dtype)
-        parts = measured.tolist() if free else [measured.unbind(1)]
-        found = [
-            Track(*track).after(count, Innovation(energy, product, before, noise), self.smoothing, self.floor)
-            for energy, product, _, before, noise, *track in parts
-        ]
-        self.track.copy_(measured.new_tensor(found) if free else torch.stack(found[0], dim=1))
+        if reading_is_free(noise.device):
+            count: Number = self.observations.item()
+            parts = zip(products.tolist(), noise.tolist(), self.track.tolist(), strict=True)
+            found = [self._later(count, *each) for each in parts]
+            self.track.copy_(noise.new_tensor(found))
+        else:
+            count = self.observations.to(noise.dtype)
+            self.track.copy_(torch.stack(self._later(count, products.unbind(1), noise, self.track.unbind(1)), dim=1))
         return smaller(count, 1)
+
+    def _later(self, count: Number, products: Sequence[Number], noise: Number, track: Sequence[Number]) -> Track:
+        return Track(*track).after(count, Innovation(noise, *products), self.smoothing, self.floor)
 
     def extra_repr(self) -> str:
         """Show how it smooths."""
