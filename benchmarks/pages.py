@@ -209,6 +209,7 @@ PAGES: dict[Path, dict[str, Fill]] = {
 
 
 def main() -> None:
+    headline.draw(RESULTS)
     for path, parts in PAGES.items():
         fill_page(path, parts)
         print(path)

@@ -1,8 +1,10 @@
 """README's results are those of the committed files: the first fair comparison, the others beside."""
 
+import re
 from pathlib import Path
 
 import headline
+import headline_picture
 import markers
 import measure
 import pytest
@@ -64,7 +66,7 @@ def test_a_fair_comparison_takes_the_place_of_the_first_one_which_is_told_as_wha
     files["omniglot"] = content("omniglot", table(ROWS))
     lead, _, *lines = headline.headline().splitlines()
     assert lead == headline.FAIR["omniglot"]
-    assert lines[-1].startswith('<img src="benchmarks/results/omniglot.svg"')
+    assert lines[-1].startswith('<img src="benchmarks/results/headline.svg"')
     rows = [row for here in FIRST_STEP["tables"] for row in here["rows"] if row["variant"] == "auto"]
     gains = [f"{100 * row['differences']['plain']['chosen']['mean']:+.1f}" for row in rows]
     assert f"`auto` {' and '.join(gains)} points against plain memory" in lines[-2]
@@ -117,6 +119,30 @@ def test_other_comparisons_take_a_line_each_with_interval_and_ceiling(files):
     )
 
 
-def test_without_any_comparison_there_is_nothing(files):
+def test_the_picture_shows_every_variant_of_every_comparison_and_repeats_to_the_byte(files, tmp_path):
+    moco = [row(name, 0.5, pick="last", metric="val/knn") for name in ("identity", "auto")]
+    unknown = {**difference(0.01), "low": None, "high": None}
+    files["omniglot"] = content("omniglot", table([*ROWS, row("one seed", 0.8, to_plain=unknown)]), table(ROWS))
+    files["cifar_moco"] = content("cifar_moco", table(moco, setting="CIFAR-10", pick="last", metric="val/knn"))
+    pictures = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        headline.draw(folder)
+        pictures.append((folder / headline.PICTURE).read_text())
+    assert pictures[0] == pictures[1]
+    names = [found for found in re.findall(r">([^<>]+)</text>", pictures[0]) if not re.fullmatch(r"\W?[\d.]+", found)]
+    where = "batch 64, memory 50 %, 10 epochs"
+    bands = [f"Omniglot: {where}", *(each["variant"] for each in ROWS), "one seed", f"CIFAR-10: {where}"]
+    assert sorted(names) == sorted([*bands, "identity", "auto", *headline_picture.ROLES.values()])
+
+
+def test_the_picture_of_readme_is_of_the_comparisons_that_are_shown():
+    picture = (measure.RESULTS / headline.PICTURE).read_text()
+    for found in headline.shown().values():
+        assert f">{found['tables'][0]['setting']}: {found['tables'][0]['condition']}<" in picture
+
+
+def test_without_any_comparison_there_is_nothing(files, tmp_path):
     files.clear()
-    assert (headline.headline(), headline.others()) == ("", "")
+    headline.draw(tmp_path)
+    assert (headline.headline(), headline.others(), list(tmp_path.iterdir())) == ("", "", [])

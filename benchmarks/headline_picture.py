@@ -1,0 +1,62 @@
+"""README's picture: what every variant gains over plain memory and over none, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from evidence_pictures import MARKERS
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from adaptive_memory_bank.lab.compare.report.palette import Style, styles_of
+
+ROLES = {"plain": "points above plain memory", "none": "points above no memory"}
+ROW = 0.24  # inches
+
+
+def draw(tables: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw a band of rows for every table: a row for each of its variants, a column for each of the two rivals."""
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem, "font.size": 9}):
+        figure = _figure(tables)
+        figure.savefig(path, metadata={"Date": None}, facecolor="white", bbox_inches="tight")
+
+
+def _figure(tables: Sequence[dict[str, Any]]) -> Figure:
+    heights = [len(here["rows"]) + 2 for here in tables]
+    figure = Figure(figsize=(8.4, ROW * sum(heights) + 0.5), layout="constrained")
+    axes = figure.subplots(len(tables), len(ROLES), squeeze=False, sharex=True, height_ratios=heights)
+    for line, here in zip(axes, tables, strict=True):
+        for axis, role in zip(line, ROLES, strict=True):
+            _draw_differences(axis, here, role)
+        line[0].set_title(f"{here['setting']}: {here['condition']}", loc="left", fontsize=9)
+        line[1].tick_params(labelleft=False)
+    for axis, words in zip(axes[-1], ROLES.values(), strict=True):
+        axis.set_xlabel(words)
+        axis.tick_params(labelbottom=True)
+    return figure
+
+
+def _draw_differences(axis: Axes, here: dict[str, Any], role: str) -> None:
+    """A point with its interval for every variant; hollow and without one where there are too few seeds."""
+    names = [row["variant"] for row in here["rows"]]
+    styles = styles_of(names, here["references"].get("none"), here["ceilings"])
+    for place, row in enumerate(here["rows"]):
+        found = row["differences"].get(role, {}).get(here["picks"][0])
+        if found is not None:
+            _draw_point(axis, place, found, styles[row["variant"]])
+    axis.axvline(0, color="black", linewidth=0.8)
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.grid(axis="x", alpha=0.25)
+
+
+def _draw_point(axis: Axes, place: int, found: dict[str, Any], style: Style) -> None:
+    ends = [found["low"], found["high"]]
+    if None not in ends:
+        axis.plot([100 * end for end in ends], [place, place], color=style.color, linewidth=2)
+    face = "white" if None in ends else style.color
+    marker = MARKERS.get(style.marker, "o")
+    axis.plot(100 * found["mean"], place, marker, color=style.color, markerfacecolor=face, markersize=5)
