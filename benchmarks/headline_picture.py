@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from adaptive_memory_bank.lab.compare.report.palette import Style, styles_of
+from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS
 
 ROLES = {"plain": "points above plain memory", "none": "points above no memory"}
 ROW = 0.24  # inches
@@ -54,9 +55,9 @@ def _draw_differences(axis: Axes, here: dict[str, Any], role: str) -> None:
 
 
 def _draw_point(axis: Axes, place: int, found: dict[str, Any], style: Style) -> None:
-    ends = [found["low"], found["high"]]
-    if None not in ends:
-        axis.plot([100 * end for end in ends], [place, place], color=style.color, linewidth=2)
-    face = "white" if None in ends else style.color
+    tells = found["seeds"] >= FEWEST_SEEDS
+    if tells:
+        axis.plot([100 * found["low"], 100 * found["high"]], [place, place], color=style.color, linewidth=2)
+    face = style.color if tells else "white"
     marker = MARKERS.get(style.marker, "o")
     axis.plot(100 * found["mean"], place, marker, color=style.color, markerfacecolor=face, markersize=5)

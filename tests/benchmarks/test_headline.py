@@ -121,7 +121,7 @@ def test_other_comparisons_take_a_line_each_with_interval_and_ceiling(files):
 
 def test_the_picture_shows_every_variant_of_every_comparison_and_repeats_to_the_byte(files, tmp_path):
     moco = [row(name, 0.5, pick="last", metric="val/knn") for name in ("identity", "auto")]
-    unknown = {**difference(0.01), "low": None, "high": None}
+    unknown = {**difference(0.01), "low": None, "high": None, "seeds": 1}
     files["omniglot"] = content("omniglot", table([*ROWS, row("one seed", 0.8, to_plain=unknown)]), table(ROWS))
     files["cifar_moco"] = content("cifar_moco", table(moco, setting="CIFAR-10", pick="last", metric="val/knn"))
     pictures = []
