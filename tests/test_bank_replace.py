@@ -99,3 +99,13 @@ def test_refuses_rows_that_do_not_fit():
     with pytest.raises(TypeError, match="`rows` must be a floating point tensor"):
         bank.replace(torch.zeros(8, 3, dtype=torch.int64))
     assert torch.equal(bank.embeddings, before)
+
+
+def test_replacing_no_rows_keeps_the_frame_that_waits_for_them():
+    torch.manual_seed(0)
+    bank = AdaptiveMemoryBank(size=8, dim=2, adapter="xbn", dtype=torch.bfloat16)
+    rows = 1000 + torch.randn(4, 2)
+    bank.adapt(rows)
+    bank.replace(torch.empty(0, 2))
+    bank.enqueue(rows)
+    torch.testing.assert_close(bank.embeddings, rows, rtol=0, atol=0.02)  # stored as it is, 1000 has steps of 4

@@ -145,9 +145,10 @@ class LazyRing(KeepsPrecision):
 
     def replace(self, rows: Tensor) -> None:
         """Exchange the rows of all slots in use; gaps, labels and cursor stay, and the map becomes the identity."""
-        self.map.reset()
-        self.stored[: self.count] = self._to_stored(rows)
-        self.fold()
+        if self.count:  # without rows there is nothing to exchange, and a frame that waits for them stays
+            self.map.reset()
+            self.stored[: self.count] = self._to_stored(rows)
+            self.fold()
 
     def restore(self, rows: Tensor, labels: Tensor | None, cursor: int) -> None:
         """Hold rows (n, dim) in the slots 0 to n - 1, and nothing else; the next row goes to slot ``cursor``."""
@@ -204,8 +205,7 @@ class LazyRing(KeepsPrecision):
 
     def fold(self) -> None:
         """Write the map into the rows, which makes it the identity (or a frame), and measure them, block by block."""
-        if self.may_have_gaps:  # once a lap, notice that there is none any more; where asking means waiting, don't ask
-            self.may_have_gaps = not all_known(~self.is_gap)
+        self.may_have_gaps = self.may_have_gaps and not all_known(~self.is_gap)  # once a lap, where asking is free
         before = None if self.map.is_identity else self.map.copied()
         if before is not None:
             self._choose_frame()
