@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,18 @@ def draw(comparison: Comparison, name: str, results: Path) -> list[Path]:
     metrics = {f"{name}.svg": comparison.sections[0].headline, f"{name}_staleness.svg": STALENESS}
     paths = []
     for file, metric in metrics.items():
-        # Text stays text, and the same numbers make the same file.
-        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 9}):
-            figure = _figure(comparison, metric)
-            if figure is not None:
-                paths.append(results / file)
-                figure.savefig(paths[-1], metadata={"Date": None}, facecolor="white", bbox_inches="tight")
+        if save(partial(_figure, comparison, metric), results / file, salt=name):
+            paths.append(results / file)
     return paths
+
+
+def save(make: Callable[[], Figure | None], path: Path, *, salt: str) -> bool:
+    """Write what a function draws, if it draws anything. Text stays text, and the same numbers make the same file."""
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt, "font.size": 9}):
+        figure = make()
+        if figure is not None:
+            figure.savefig(path, metadata={"Date": None}, facecolor="white", bbox_inches="tight")
+    return figure is not None
 
 
 def _figure(comparison: Comparison, metric: Metric) -> Figure | None:

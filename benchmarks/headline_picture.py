@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from evidence_pictures import MARKERS
+from evidence_pictures import MARKERS, save
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -20,9 +19,7 @@ ROW = 0.24  # inches
 
 def draw(tables: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw a band of rows for every table: a row for each of its variants, a column for each of the two rivals."""
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem, "font.size": 9}):
-        figure = _figure(tables)
-        figure.savefig(path, metadata={"Date": None}, facecolor="white", bbox_inches="tight")
+    save(lambda: _figure(tables), path, salt=path.stem)
 
 
 def _figure(tables: Sequence[dict[str, Any]]) -> Figure:
