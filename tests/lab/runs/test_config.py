@@ -100,7 +100,7 @@ def test_wrong_options_are_refused(options, message):
         ({"blur": 0.5}, "`blur` needs `--views lightly`, got 0.5 with batched views"),
         ({"flip": 1.5}, "`flip` must be a probability, got 1.5"),
         ({"momentum": 1.0}, r"`momentum` must be in \[0, 1\), got 1.0"),
-        ({"adapter": "fresh"}, "`adapter` fresh is not for `amb moco`: only `amb retrieval` can re-embed its memory"),
+        ({"adapter": "fresh", "fresh_every": 0}, "`fresh_every` must be a positive integer, got 0"),
     ],
 )
 def test_wrong_moco_options_are_refused(options, message):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from adaptive_memory_bank.lab.data.randomness import random_state
-from adaptive_memory_bank.lab.training import train
+from adaptive_memory_bank.lab.training import reembedding, train
 from adaptive_memory_bank.lab.training.moco import task as moco
 from adaptive_memory_bank.lab.training.reembedding import PastBatches, embed_again, sample_slots
 from adaptive_memory_bank.lab.training.retrieval import task as retrieval
@@ -174,16 +174,43 @@ def test_a_fresh_memory_holds_what_the_encoder_of_now_makes_of_its_images(loss, 
     assert max(checked) > 0.1  # the encoder moved: rows as they were stored are no longer right
 
 
+@pytest.mark.parametrize("same_image_negatives", [False, True])
+def test_a_fresh_queue_holds_what_the_key_encoder_of_now_makes_of_its_images(
+    same_image_negatives, moco_config, monkeypatch
+):
+    """The same for MoCo, whose keys are the second views; the momentum moves its encoder within the step."""
+    history, checked = [], []
+    batch_loss = moco.MocoModule.batch_loss
+
+    def watched(self, images, labels, indices, number):
+        if history:
+            encoder = copy.deepcopy(nn.Sequential(self.key_backbone, self.key_head))
+            with torch.no_grad():
+                keys = nn.functional.normalize(torch.cat([encoder(views[:, 1]) for views in history])[-70:], dim=1)
+            oldest_first = self.sources.images(torch.arange(len(self.bank))).argsort()
+            torch.testing.assert_close(self.bank.embeddings[oldest_first], keys, rtol=0, atol=1e-5)
+            checked.append((self.sources.raw.embeddings[oldest_first] - keys).norm(dim=1).max().item())
+        history.append(images)
+        return batch_loss(self, images, labels, indices, number)
+
+    monkeypatch.setattr(moco.MocoModule, "batch_loss", watched)
+    options = {"adapter": "fresh", "fresh_every": 1, "memory": 70, "momentum": 0.5, "staleness_rows": 0}
+    alone = {"shuffle": False, "split_batch_norm": 0}  # every key by itself, but for batch norm
+    train.run(moco_config(**options, **alone, same_image_negatives=same_image_negatives))
+    assert len(checked) == 23
+    assert max(checked) > 0.1
+
+
 def test_a_fresh_memory_is_embedded_again_every_few_steps_once_it_is_used(retrieval_config, monkeypatch):
     """9 steps an epoch, the first 4 (0.45 of them) without memory."""
     refreshed = []
-    refresh = retrieval.refresh
+    refresh = reembedding.refresh
 
     def watched(module):
         refreshed.append(module.trainer.global_step)
         refresh(module)
 
-    monkeypatch.setattr(retrieval, "refresh", watched)
+    monkeypatch.setattr(reembedding, "refresh", watched)
     config = retrieval_config(adapter="fresh", fresh_every=5, memory_start=0.45)
     result = train.run(config)
     assert refreshed == [4, 9, 14]

@@ -24,6 +24,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         {"adapter": "fresh", "fresh_every": 4, "memory_start": 0.2, "loss": "ContrastiveLoss", "staleness_rows": 0},
     ),
     "moco": ("moco", {"adapter": "auto"}),
+    "fresh queue": ("moco", {"adapter": "fresh", "fresh_every": 4, "staleness_rows": 0}),
 }
 
 
@@ -61,6 +62,7 @@ def reference(request, references, tmp_path_factory, retrieval_config, moco_conf
         ("fresh", 0, 15),
         ("moco", 0, 13),  # right after the first epoch's end
         ("moco", 2, 19),
+        ("fresh queue", 0, 15),
     ],
 )
 def test_a_killed_run_resumes_to_the_bit(amb, reference, metric_lines, tmp_path, name, workers, killed_at):

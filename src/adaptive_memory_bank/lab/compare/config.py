@@ -55,7 +55,7 @@ class CompareConfig:
         task: What to train.
         data: Dataset (see `amb datasets`), `folder:PATH` (a folder per class) or `npz:PATH`; default: the task's own.
         adapters: What to compare, by name or as `package.module:Class`. `none` trains without memory; `fresh`
-            re-embeds its memory every few steps, for what perfect freshness would give (retrieval only).
+            re-embeds its memory every few steps, for what perfect freshness would give.
         variants: What to compare, as names with options of the task; instead of `adapters`.
         none_batch_sizes: Also train without memory with these batch sizes, as further rows of every table: is a
             memory worth more than a larger batch?

@@ -37,7 +37,8 @@ class RunConfig:
         image_size: Side length of training images in pixels; default: the dataset's usual one, or that of its images
             where they are smaller.
         adapter: How the memory follows the encoder: a name, or `package.module:Class` for one of your own. `none`
-            trains without memory, `fresh` (retrieval) re-embeds it.
+            trains without memory, `fresh` re-embeds it.
+        fresh_every: With `--adapter fresh`, re-embed all of the memory every this many steps.
         adapter_options: Hyper-parameters of the adapter, e.g. `--adapter_options.momentum 0.9`.
         epochs: Passes over the training set.
         batch_size: Images per step and process; fewer where the data has no more, unless it is given.
@@ -86,6 +87,7 @@ class RunConfig:
     download: bool = False
     image_size: int | None = None
     adapter: AdapterName = "auto"
+    fresh_every: int = 8
     adapter_options: dict[str, Any] = field(default_factory=dict)
     epochs: int = 10
     batch_size: int = 64
@@ -121,6 +123,11 @@ class RunConfig:
         return self.devices * self.num_nodes
 
     @property
+    def bank_adapter(self) -> str:
+        """The adapter of the bank; a memory that is re-embedded is left as it is in between."""
+        return "identity" if self.adapter == FRESH.name else self.adapter
+
+    @property
     def bank_layout(self) -> "BankLayout":
         """How the processes hold the memory."""
         if self.processes == 1:
@@ -138,8 +145,8 @@ class RunConfig:
             ValueError: Naming the option and what it must be.
         """
         _preset(type(self), self.preset)
-        names = ("epochs", "batch_size", "eval_every", "eval_batch_size", "log_every", "devices", "num_nodes")
-        self.require_positive(*names, *(("probe_size",) if self.drift_every else ()))
+        names = ("epochs", "batch_size", "fresh_every", "eval_every", "eval_batch_size", "log_every", "devices")
+        self.require_positive(*names, "num_nodes", *(("probe_size",) if self.drift_every else ()))
         self.require_positive(*(name for name in ("image_size", "threads") if getattr(self, name) is not None))
         for name in ("checkpoint_every", "drift_every", "staleness_rows", "num_workers"):
             self.require(name, getattr(self, name) >= 0, "zero or a positive integer")

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -54,6 +57,23 @@ def refresh(module: TrainingModule) -> None:
     assert module.bank is not None
     if len(module.bank):
         module.bank.replace(embed_again(module, torch.arange(len(module.bank))))
+
+
+class FreshMemory(Callback):
+    """Refreshes the memory every few steps, from the first step on that uses it.
+
+    Not within the step: its autocast would keep weights that were cast without gradient.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Refresh it, if that is due."""
+        assert isinstance(pl_module, TrainingModule)
+        used = pl_module.current_epoch * len(pl_module.plan) + batch_idx - pl_module.first_use
+        if used >= 0 and used % self.every == 0:
+            refresh(pl_module)
 
 
 def _stored(module: TrainingModule) -> Tensor:

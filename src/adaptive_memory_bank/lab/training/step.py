@@ -19,6 +19,7 @@ from adaptive_memory_bank.lab.data.sampler import BatchPlan
 from adaptive_memory_bank.lab.data.transforms import IMAGENET, Normalization, Transform
 from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.runs.files import DamagedFileError
+from adaptive_memory_bank.lab.runs.variants import FRESH
 from adaptive_memory_bank.lab.training.scores import OnEmbedded, embed_part, tell_nobody
 from adaptive_memory_bank.masks import reading_is_free
 from adaptive_memory_bank.shards import gather_shares
@@ -60,10 +61,11 @@ class TrainingModule(pl.LightningModule):
         self.automatic_optimization = False
         self.config, self.data = config, data
         self._bank = [bank]  # in a list: it is a submodule of the loss already
-        follow = config.staleness_rows > 0 or config.adapter == "fresh"
+        follow = config.staleness_rows > 0 or config.adapter == FRESH.name
         self.sources = None
         if follow and bank is not None:
             self.sources = StoredSources(bank.size, bank.dim, **config.bank_layout)
+        self.first_use = 0  # the first step whose loss uses the memory
         self.last: dict[str, float | Tensor] = {}  # what the last step measured
         self._bad_step: Tensor | None = None  # the first one whose loss was not finite, or -1; on the loss's device
         self.on_embedded: OnEmbedded = tell_nobody  # watches evaluations

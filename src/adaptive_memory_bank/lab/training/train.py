@@ -18,8 +18,10 @@ from adaptive_memory_bank.lab.runs.config import RunConfig
 from adaptive_memory_bank.lab.runs.folder import LAST, RunFolder
 from adaptive_memory_bank.lab.runs.results import RunResult, read_result
 from adaptive_memory_bank.lab.runs.resuming import load_whole_config, resumed_config
+from adaptive_memory_bank.lab.runs.variants import FRESH
 from adaptive_memory_bank.lab.training.process import RandomState, isolated
 from adaptive_memory_bank.lab.training.record import RunRecord
+from adaptive_memory_bank.lab.training.reembedding import FreshMemory
 from adaptive_memory_bank.lab.training.step import NonFiniteLossError, TrainingModule
 from adaptive_memory_bank.lab.training.tasks import TASKS
 from adaptive_memory_bank.lab.training.watch.evaluation import Evaluation, EvaluationMonitor
@@ -160,6 +162,8 @@ def _fit(training: Training, record: RunRecord, callbacks: list[Callback], earli
 
 def _monitors(config: RunConfig, record: RunRecord, evaluation: EvaluationMonitor) -> list[Callback]:
     monitors: list[Callback] = [RandomState(), record]
+    if config.adapter == FRESH.name:
+        monitors.append(FreshMemory(config.fresh_every))
     if config.drift_every:
         monitors.append(DriftMonitor(config.drift_every, config.probe_size))
     if config.staleness_rows:

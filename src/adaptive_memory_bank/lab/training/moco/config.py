@@ -95,8 +95,6 @@ class MocoConfig(RunConfig):
         super().check()
         check_dataset(self.data, download=self.download)
         self.require("model", self.model in RESNETS, f"one of {', '.join(RESNETS)}")
-        if self.adapter == "fresh":
-            raise ValueError("`adapter` fresh is not for `amb moco`: only `amb retrieval` can re-embed its memory.")
         splits = self.split_batch_norm
         self.require("split_batch_norm", splits >= 0, "zero or a positive integer")
         if splits and self.batch_size % splits:

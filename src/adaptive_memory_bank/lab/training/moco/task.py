@@ -142,7 +142,7 @@ def _make_criterion(config: MocoConfig) -> tuple[nn.Module, AdaptiveMemoryBank |
     if config.adapter == "none":
         return NTXentLoss(config.temperature, memory_bank_size=0, gather_distributed=gather), None
     size = (config.memory, config.embedding_dim)
-    adapter = make_adapter(config.adapter, **config.adapter_options)
+    adapter = make_adapter(config.bank_adapter, **config.adapter_options)
     if not config.same_image_negatives:
         queue = AdaptiveMemoryBank(*size, adapter, **config.bank_layout)
         return MemoryInfoNCELoss(queue, config.temperature), queue

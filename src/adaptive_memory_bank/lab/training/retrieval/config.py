@@ -59,7 +59,6 @@ class RetrievalConfig(RunConfig):
         batch_weight: Weight of the loss within the batch next to that on the memory; 1 is the paper's XBM*.
         memory: Size of the bank: up to 1 a share of the training set, beyond that rows.
         memory_start: Epochs before the loss uses the memory, while it fills and adapts; may be a fraction.
-        fresh_every: With `--adapter fresh`, re-embed all of the memory every this many steps.
         images_per_class: Images of each class in a batch; more where the data has few classes, unless it is given.
         lr: Learning rate of AdamW.
         weight_decay: Of AdamW.
@@ -92,7 +91,6 @@ class RetrievalConfig(RunConfig):
     batch_weight: float = 0.0
     memory: float = 0.5
     memory_start: float = 1.0
-    fresh_every: int = 8
     images_per_class: int = 4
     lr: float = 1e-3
     weight_decay: float = 1e-2
@@ -124,6 +122,6 @@ class RetrievalConfig(RunConfig):
         self.require("memory_start", 0 <= self.memory_start < math.inf, "zero or a positive number of epochs")
         self.require("validation", 0 <= self.validation < 1, "a share in [0, 1)")
         self.require("warmup_epochs", 0 <= self.warmup_epochs <= self.epochs, "between 0 and `epochs`")
-        self.require_positive("fresh_every", "embedding_dim", "lr_step")
+        self.require_positive("embedding_dim", "lr_step")
         self.require_rates("lr", *(("warmup_lr",) if self.warmup_epochs else ()))
         self.require("temperature", self.temperature > 0, "positive")

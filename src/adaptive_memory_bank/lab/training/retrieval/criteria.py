@@ -61,8 +61,7 @@ def memory_criterion(
     config: RetrievalConfig, classes: int, *, rows: int, start_after: int
 ) -> tuple[nn.Module, AdaptiveMemoryBank]:
     """The loss on a memory of so many rows, used after so many steps, and the bank in it."""
-    name = "identity" if config.adapter == "fresh" else config.adapter  # the trainer re-embeds it
-    adapter = make_adapter(name, **config.adapter_options)
+    adapter = make_adapter(config.bank_adapter, **config.adapter_options)
     if config.loss == "supcon":
         bank = AdaptiveMemoryBank(rows, config.embedding_dim, adapter, **config.bank_layout)
         fused = MemorySupConLoss(

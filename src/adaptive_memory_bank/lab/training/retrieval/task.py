@@ -23,7 +23,6 @@ from adaptive_memory_bank.lab.training.fitting import (
     fit_memory,
     memory_rows,
 )
-from adaptive_memory_bank.lab.training.reembedding import refresh
 from adaptive_memory_bank.lab.training.retrieval.backbone_checks import check_backbone
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.retrieval.criteria import (
@@ -66,7 +65,7 @@ class RetrievalModule(TrainingModule):
         start_after = round(config.memory_start * steps)
         criterion, bank = self._make_criterion(config, data.train, classes, start_after)
         super().__init__(config, data, bank)
-        self.first_use = config.warmup_epochs * steps + start_after  # the first step whose loss uses the memory
+        self.first_use = config.warmup_epochs * steps + start_after
         side = config.image_size or data.source.image_size
         self.encoder: Encoder = build_encoder(config, gray=data.source.gray, image_size=side)
         self.criterion = criterion
@@ -86,14 +85,6 @@ class RetrievalModule(TrainingModule):
     def warming_up(self) -> bool:
         """Whether this epoch trains the head alone."""
         return self.current_epoch < self.config.warmup_epochs
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Re-embed a `fresh` memory, from the first step on that uses it."""
-        # Not within the step: its autocast would keep weights that were cast without gradient.
-        if self.config.adapter == "fresh":
-            used = self.current_epoch * len(self.plan) + batch_idx - self.first_use
-            if used >= 0 and used % self.config.fresh_every == 0:
-                refresh(self)
 
     def batch_loss(self, images: Tensor, labels: Tensor, indices: Tensor, number: int) -> Tensor:
         """Contrast the batch with the memory; in the warm-up with itself, through a frozen backbone."""
