@@ -9,6 +9,7 @@ not repeated, others go on. Two shells with different trials use two cores; the 
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from adaptive_memory_bank.lab.data import eval_transform, load_dataset
 from adaptive_memory_bank.lab.data.transforms import Normalization
 from adaptive_memory_bank.lab.models.encoder import backbone_normalization, build_encoder
 from adaptive_memory_bank.lab.runs.config import make_config
+from adaptive_memory_bank.lab.runs.results import RunResult
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
 from adaptive_memory_bank.lab.training.scores import embed_part
 from adaptive_memory_bank.lab.training.train import run
@@ -93,15 +95,14 @@ def folder_of(trial: str, runs: Path) -> Path:
     return runs / trial.replace(" ", "_").replace(",", "")
 
 
-def train(trial: str, options: argparse.Namespace) -> None:
+def train(trial: str, options: argparse.Namespace) -> RunResult:
     """Run a trial, or what is left of it."""
     folder = folder_of(trial, options.runs)
     if folder.exists():
-        run(make_config(RetrievalConfig, resume=str(folder), threads=1, wandb="disabled"))
-        return
+        return run(make_config(RetrievalConfig, resume=str(folder), threads=1, wandb="disabled"))
     data = {"data": f"folder:{options.runs / 'species'}", "weights": options.weights}
     where = {"out": str(options.runs), "run_name": folder.name}
-    run(make_config(RetrievalConfig, **{**BASE, **UNSEEN, **TRIALS[trial], **data, **where}))
+    return run(make_config(RetrievalConfig, **{**BASE, **UNSEEN, **TRIALS[trial], **data, **where}))
 
 
 def read(trial: str, runs: Path) -> dict[str, Any] | None:
@@ -199,8 +200,8 @@ def main() -> None:
     torch.set_num_threads(1)
     training_species(options.data_root, options.runs / "species")
     for trial in options.trials or TRIALS:
-        if known(trial) is None:
-            train(trial, options)
+        if known(trial) is None and train(trial, options).status == "interrupted":
+            sys.exit(f"{trial}: interrupted. The same command goes on with it.")
     collect(options)
 
 

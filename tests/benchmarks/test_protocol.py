@@ -1,6 +1,7 @@
 """The trials that chose the protocol on CUB see training species alone, and each is told as far as it came."""
 
 import json
+import signal
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,6 +17,7 @@ from adaptive_memory_bank.lab.compare.plan import plan_runs
 from adaptive_memory_bank.lab.data import load_dataset
 from adaptive_memory_bank.lab.runs.config import make_config
 from adaptive_memory_bank.lab.training.retrieval.config import RetrievalConfig
+from adaptive_memory_bank.lab.training.retrieval.task import RetrievalModule
 from replicas import write_image
 
 
@@ -106,7 +108,7 @@ def test_who_had_no_trials_takes_after_a_relative():
 
 
 @pytest.mark.slow
-def test_a_trial_trains_and_is_collected(tmp_path, monkeypatch):
+def test_a_trial_trains_and_is_collected_also_after_a_signal(tmp_path, monkeypatch):
     """The script itself, on birds of 16 x 16 and a backbone without knowledge."""
     for number, image in product(range(1, 101), range(4)):
         write_image(tmp_path / "CUB_200_2011" / "images" / f"{number:03}.Bird" / f"{image}.jpg")
@@ -115,7 +117,14 @@ def test_a_trial_trains_and_is_collected(tmp_path, monkeypatch):
     monkeypatch.setattr(protocol, "RESULTS", tmp_path)
     monkeypatch.setattr(protocol, "write", partial(measure.write, results=tmp_path))
     where = ["--weights", str(tmp_path / "w.pth"), "--data_root", str(tmp_path), "--runs", str(tmp_path / "runs")]
-    monkeypatch.setattr("sys.argv", ["cub200_protocol.py", "auto, lr 0.0001, at once", *where])
+    trials = ["auto, lr 0.0001, at once", "xbn, lr 0.0001"]
+    monkeypatch.setattr("sys.argv", ["cub200_protocol.py", *trials, *where])
+    with monkeypatch.context() as patched:
+        patched.setattr(RetrievalModule, "on_train_epoch_start", lambda module: signal.raise_signal(signal.SIGTERM))
+        with pytest.raises(SystemExit, match="at once: interrupted"):
+            protocol.main()
+    assert not protocol.folder_of(trials[1], tmp_path / "runs").exists()
+    monkeypatch.setattr("sys.argv", ["cub200_protocol.py", trials[0], *where])
     protocol.main()
     found = measure.read(protocol.NAME, tmp_path)
     assert [(trial["trial"], trial["status"]) for trial in found["trials"]] == [
