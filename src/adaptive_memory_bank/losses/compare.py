@@ -39,12 +39,14 @@ class NegativeSums(Protocol):
     Attributes:
         sharpness: Logits are cosines times this.
         nothing: A logit that adds nothing.
-        kept: The pairs counted by `add_counted`, in all, (), or of each query, (B,): whole numbers.
     """
 
     sharpness: float
     nothing: float
-    kept: Tensor
+
+    @property
+    def kept(self) -> Tensor:
+        """The pairs counted by `add_counted`, in all, (), or of each query, (B,): whole numbers."""
 
     def add(self, block: Block) -> None:
         """Count a block in; its logits are used up."""
@@ -140,8 +142,9 @@ def compare(ring: LazyRing, queries: Queries, *, sums: NegativeSums, mining: Min
     """Walk over all rows, sum up the negatives, and note which positives count."""
     related = RelatedRows.of(ring, queries.unit, queries.labels)
     negatives = _Negatives(ring, queries, related, sums, mining)
-    for index, block in enumerate(walk(ring, queries.unit * sums.sharpness, workspace)):
-        negatives.add(block, related.part(index))
+    blocks = walk(ring, queries.unit * sums.sharpness, workspace)
+    for block, part in zip(blocks, related.parts(), strict=False):  # there may be no block
+        negatives.add(block, part)
     kept = related.same & (related.slots[:, None] != queries.slots)
     if queries.counted is not None:
         kept &= queries.counted
@@ -158,6 +161,7 @@ class _Negatives:
     ) -> None:
         self.sums, self.mining = sums, mining
         self.takes_all = mining is ALL_PAIRS
+        self.may_be_few = True  # rows with a pair that mining keeps
         self.left_out = None if queries.counted is None else ~queries.counted
         self.count = _different(ring, queries, related) if self.takes_all else None
         self.nearest = queries.unit.new_full((len(queries.unit),), -torch.inf)  # largest logit, noted if relative
@@ -174,7 +178,9 @@ class _Negatives:
             return
         if self.mining.relative:
             self.nearest = torch.maximum(self.nearest, block.logits.amax(0))
-        block = rows_above(block, self.above)
+        if self.may_be_few:  # rows of a bank are alike: once most of a block counted, the others are not looked through
+            before, block = len(block.rows), rows_above(block, self.above)
+            self.may_be_few = len(block.rows) < before
         if len(block.rows):
             _drop(block.logits, self.above, self.sums.nothing)
             self.sums.add_counted(block)

@@ -1,5 +1,7 @@
 """InfoNCE against a memory bank: the loss, and the sum over its negatives in one walk."""
 
+from itertools import repeat
+
 import torch
 from torch import Tensor
 
@@ -136,9 +138,10 @@ def log_sum_exp(
         asked, *known = ranks.gather(queries, *([] if ids is None else [ids]))
         related = RelatedRows.of(ring, asked, known[0]) if known else None
         sums = SoftSum(asked, temperature, gradient=ranks.want_gradient)
-        for index, block in enumerate(walk(ring, asked / temperature, workspace)):
-            if related is not None:
-                related.part(index).hide(block.logits, sums.nothing)
+        parts = repeat(None) if related is None else related.parts()
+        for block, part in zip(walk(ring, asked / temperature, workspace), parts, strict=False):
+            if part is not None:
+                part.hide(block.logits, sums.nothing)
             sums.add(block)
         alone = _without_negatives(ring, related)
         if not isinstance(ranks, Alone):

@@ -1,5 +1,6 @@
 """Rows of a bank that share a label with a query: few, and treated apart from the walk over all rows."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -85,14 +86,14 @@ class RelatedRows(NamedTuple):
         step = rows_per_block(ring, queries)
         return cls(slots, same, logits, _edges(slots, step, ring.count), step, ring.gaps is not None)
 
-    def part(self, index: int) -> "RelatedRows":
-        """The related rows inside one block, with slots counted from its start."""
+    def parts(self) -> list["RelatedRows"]:
+        """The related rows inside each block, with slots counted from its start."""
         if len(self.edges) == 2:
-            return self
-        here = slice(self.edges[index], self.edges[index + 1])
-        return self._replace(
-            slots=self.slots[here] - index * self.step, same=self.same[here], logits=self.logits[here], edges=[]
-        )
+            return [self]
+        counts = [end - start for start, end in pairwise(self.edges)]
+        split = (torch.split(part, counts) for part in (self.slots % self.step, self.same, self.logits))
+        parts = zip(*split, strict=True)
+        return [self._replace(slots=slots, same=same, logits=logits, edges=[]) for slots, same, logits in parts]
 
     def hide(self, logits: Tensor, nothing: float) -> None:
         """Note the logits of these rows in a block (b, B), then overwrite those of the same label by ``nothing``."""

@@ -26,7 +26,6 @@ class SoftSum:
         sharpness: Logits are cosines times this: one over temperature.
         nothing: A logit that adds nothing: exactly 0. With a tiny exponential instead, products with rows would be
             subnormal, and a matrix of those takes an Intel processor 150 times as long.
-        kept: The terms of each query counted by `add_counted`, (B,), whole numbers.
     """
 
     nothing = -torch.inf
@@ -37,7 +36,7 @@ class SoftSum:
         self.offset = queries.new_full((len(queries),), 0.0 if self.bounded else -self.sharpness)
         self.total = queries.new_zeros(len(queries))
         self.weighted = WeightedRows(queries) if gradient else None
-        self.kept = torch.zeros_like(self.total, dtype=torch.int64)
+        self._kept: list[Tensor] = []  # (B,) of each block, of bounded logits in units of the smallest term
         self._counted: Tensor | None = None  # memory to count terms in
 
     def add(self, block: Block) -> None:
@@ -47,21 +46,28 @@ class SoftSum:
     def add_counted(self, block: Block) -> None:
         """The same, and count the logits that are not ``nothing``."""
         if not self.bounded:
-            self.kept += (block.logits > self.nothing).sum(0)
+            self._kept.append((block.logits > self.nothing).sum(0))
         terms = self._terms(block.logits)
         if self.bounded:
-            self.kept += self._count(terms)
+            self._kept.append(self._smallest(terms).sum(0))
         self._weigh(terms, block)
 
-    def _count(self, terms: Tensor) -> Tensor:
-        """How many terms (b, B) are not 0, of each query: in a third of the time that comparing them takes.
+    def _smallest(self, terms: Tensor) -> Tensor:
+        """The smallest term for each of (b, B) that is not 0: a third of the time that comparing them takes.
 
         Terms are 0 or larger than the smallest one, of which sums are exact: a power of two.
         """
         if self._counted is None or self._counted.shape != terms.shape:
             self._counted = torch.empty_like(terms)
-        ones = torch.clamp(terms, max=SMALLEST_TERM, out=self._counted)
-        return ones.sum(0).div_(SMALLEST_TERM).round_().long()
+        return torch.clamp(terms, max=SMALLEST_TERM, out=self._counted)
+
+    @property
+    def kept(self) -> Tensor:
+        """The terms of each query counted by `add_counted`, (B,), whole numbers."""
+        if not self._kept:
+            return torch.zeros_like(self.total, dtype=torch.int64)
+        counts = torch.stack(self._kept)
+        return (counts / SMALLEST_TERM if self.bounded else counts).long().sum(0)
 
     def _terms(self, logits: Tensor) -> Tensor:
         """Turn logits (b, B) into terms of the first sum, in place, and add them up."""

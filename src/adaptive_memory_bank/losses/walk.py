@@ -16,7 +16,7 @@ from torch import Tensor
 from adaptive_memory_bank.masks import reading_is_free
 from adaptive_memory_bank.ring import LazyRing
 
-BLOCK_BYTES = {"cpu": 8 << 20}  # of a block and its logits: a part of the last cache, and few barriers between threads
+BLOCK_BYTES = {"cpu": 16 << 20}  # of a block and its logits: a part of the last cache, and few barriers between threads
 DEVICE_BLOCK_BYTES = 64 << 20  # elsewhere, launching costs more than a full cache
 SMALLEST_NORM = 1e-12  # as in `torch.nn.functional.normalize`
 
@@ -30,7 +30,7 @@ class Block(NamedTuple):
 
 
 class Workspace:
-    """Memory for one block, kept from step to step: taking 8 MiB anew costs more than all small operations together.
+    """Memory for one block, kept from step to step: taking 16 MiB anew costs more than all small operations together.
 
     A copy starts without any, and nothing of it is saved.
     """
