@@ -1,9 +1,9 @@
 """Gathers a comparison's folder of runs into `results/<name>.json`, a page `<name>.md`, pictures and the runs' logs.
 
-    python benchmarks/evidence.py RUNS [--name omniglot] [--config benchmarks/omniglot.yaml]
+    python benchmarks/evidence.py RUNS [--name omniglot] [--config benchmarks/omniglot.yaml [MORE_RUNS.yaml]]
 
 Works while the comparison still runs: only complete runs count, and all files say how many of how many there are. With
-`--config` they are the runs of that file, however they were started; otherwise those of the last `amb compare`.
+`--config` they are the runs of these files, however they were started; otherwise those of the last `amb compare`.
 No value is chosen on the test images: where a run held out no classes to choose its epoch on (MoCo has none to hold
 out), the last epoch alone is reported.
 """
@@ -240,7 +240,8 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="folder that `amb compare --out` named")
     parser.add_argument("--name", help="of the files; default: the folder's")
     parser.add_argument("--results", type=Path, default=measure.RESULTS)
-    parser.add_argument("--config", type=Path, help="file of the comparison; default: the plan that the folder holds")
+    files = "file of the comparison, and others that add seeds to it; default: the plan that the folder holds"
+    parser.add_argument("--config", type=Path, nargs="+", help=files)
     options = parser.parse_args()
     name = options.name or options.runs.resolve().name
     with grids.planned_by(options.config, options.runs) if options.config else nullcontext(options.runs) as folder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,17 +27,17 @@ def configs(path: Path, *words: object) -> list[RunConfig]:
 
 
 @contextmanager
-def planned_by(path: Path, runs: Path) -> Iterator[Path]:
-    """A folder with the plan of a file and links to those of its runs that lie in `runs`.
+def planned_by(paths: Sequence[Path], runs: Path) -> Iterator[Path]:
+    """A folder with the plan of a file, or of several, and links to those of its runs that lie in `runs`.
 
     A grid may be trained in parts and in any order; `runs` then has the plan of the last part. Names of runs end in a
-    digest of their options, so no other run is taken for one of this file.
+    digest of their options, so no other run is taken for one of these files.
     """
     with TemporaryDirectory() as folder:
-        config = read(path, "--out", folder)
-        planned = plan_runs(config)
-        command = f"amb compare --config benchmarks/{path.name} --data_root FOLDER --out runs/{path.stem}"
-        write_plan(config, planned, command=command)
+        config, *more = (read(path, "--out", folder) for path in paths)
+        planned = [run for each in (config, *more) for run in plan_runs(each)]
+        out = f"--data_root FOLDER --out runs/{paths[0].stem}"
+        write_plan(config, planned, command="\n".join(f"amb compare --config benchmarks/{p.name} {out}" for p in paths))
         for run in planned:
             if (runs / run.name).is_dir():
                 run.folder.symlink_to((runs / run.name).resolve())

@@ -231,19 +231,8 @@ def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path, monkeyp
     arrays = dict(np.load(data))
     same = {f"test_{name}": arrays[f"train_{name}"][::2] for name in ("images", "labels")}  # classes it can know
     np.savez(tmp_path / "same.npz", **{**arrays, **same})
-    words = [
-        "--task",
-        "moco",
-        "--data",
-        f"npz:{tmp_path / 'same.npz'}",
-        "--adapters",
-        "identity",
-        "auto",
-        "--seeds",
-        0,
-        *COMMON,
-    ]
-    words += ["--batch_size", 16, "--width", 0.125, "--memory", 64, "--out", tmp_path / "runs"]
+    words = ["--task", "moco", "--data", f"npz:{tmp_path / 'same.npz'}", "--adapters", "identity", "auto"]
+    words += [*COMMON, "--seeds", 0, "--batch_size", 16, "--width", 0.125, "--memory", 64, "--out", tmp_path / "runs"]
     train(parse(*words), leave_out=0)
     evidence.write(tmp_path / "runs", "moco", tmp_path)
     content = json.loads((tmp_path / "moco.json").read_text())
@@ -261,23 +250,26 @@ def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path, monkeyp
         assert ("to plain (epoch 1)" in page) == ("The same at epoch 1: `auto`" in page) == (1 in early)
 
 
-def test_runs_are_those_of_a_file_however_they_were_started(data, parse, tmp_path, monkeypatch, capsys):
-    """Two parts of a grid, one after the other; the folder has the plan of the second alone."""
+def test_runs_are_those_of_files_however_they_were_started(data, parse, tmp_path, monkeypatch, capsys):
+    """Two parts of a grid, one after the other; the folder has the plan of the second alone. Another adds a seed."""
     options = {"title": "Whole", "data": f"npz:{data}", "adapters": ["none", "identity"], "memories": [0.5, 1.0]}
-    options |= {"seeds": [0], "epochs": 1, "memory_start": 0, "embedding_dim": 16, "threads": 1, "wandb": "disabled"}
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(options))
+    options |= {"epochs": 1, "memory_start": 0, "embedding_dim": 16, "threads": 1, "wandb": "disabled"}
+    for seed, name in enumerate(("tiny", "more")):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(options | {"seeds": [seed]}))
     whole = parse("--config", tmp_path / "tiny.yaml", "--out", tmp_path / "runs")
     names = [run.name for run in plan_runs(whole)]
     train(replace(whole, adapters=["none"]), leave_out=0)
-    train(replace(whole, adapters=["identity"], memories=[1.0]), leave_out=0)
-    words = [tmp_path / "runs", "--name", "tiny", "--results", tmp_path, "--config", tmp_path / "tiny.yaml"]
-    monkeypatch.setattr("sys.argv", ["evidence.py", *map(str, words)])
-    evidence.main()
-    content = json.loads((tmp_path / "tiny.json").read_text())
-    assert (content["complete"], content["planned"], content["title"]) == (2, 3, "Whole")
-    assert [run["run"] for run in content["runs"]] == [names[0], names[2]]
-    assert content["command"] == "amb compare --config benchmarks/tiny.yaml --data_root FOLDER --out runs/tiny"
-    assert content["logs"] == 2
+    train(replace(whole, adapters=["identity"], memories=[1.0], seeds=[1, 0]), leave_out=0)
+    words = ["evidence.py", tmp_path / "runs", "--name", "tiny", "--results", tmp_path, "--config"]
+    command = "amb compare --config benchmarks/{}.yaml --data_root FOLDER --out runs/tiny"
+    for files, complete in ((["tiny"], 2), (["tiny", "more"], 3)):
+        monkeypatch.setattr("sys.argv", list(map(str, [*words, *(tmp_path / f"{name}.yaml" for name in files)])))
+        evidence.main()
+        content = json.loads((tmp_path / "tiny.json").read_text())
+        assert (content["complete"], content["planned"], content["title"]) == (complete, 3 * len(files), "Whole")
+        assert [run["run"] for run in content["runs"]][:2] == [names[0], names[2]]
+        assert content["command"] == "\n".join(map(command.format, files))
+        assert content["logs"] == complete
     assert str(tmp_path / "tiny_logs.tar.xz") in capsys.readouterr().out
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from adaptive_memory_bank.lab.compare.plan import plan_runs
+from adaptive_memory_bank.lab.runs.variants import COMPARED
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RETRIEVAL = ("omniglot", "omniglot_batch_16", "omniglot_first_step", "omniglot_full_memory_first_step")
@@ -70,6 +71,19 @@ def test_the_omniglot_grids_differ_in_nothing_but_the_batch(runs):
 
     large, small = config("omniglot"), config("omniglot_batch_16")
     assert {key for key in large if large[key] != small[key]} == {"batch_size", "run_name", "group"}
+
+
+@pytest.mark.parametrize("name", ["omniglot", "cub200"])
+def test_more_seeds_differ_in_nothing_but_the_seed(name, runs):
+    def trained(run):
+        left_out = {"seed", "run_name", "group"}
+        return run.variant, run.memory, {key: value for key, value in vars(run.config).items() if key not in left_out}
+
+    once, more = runs(name), runs(f"{name}_more_seeds")
+    assert {run.config.seed for run in more}.isdisjoint(run.config.seed for run in once)
+    assert {run.variant for run in more} == set(COMPARED)
+    known = [trained(run) for run in once]
+    assert all(trained(run) in known for run in more)
 
 
 def test_moco_runs_on_both_cifars_for_15_epochs_and_more(runs):
