@@ -18,22 +18,26 @@ ROW = 0.24  # inches
 
 
 def draw(tables: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw a band of rows for every table: a row for each of its variants, a column for each of the two rivals."""
+    """Draw a band for every table, with a scale of its own: a row for each variant, a column for each of two rivals."""
     save(lambda: _figure(tables), path, salt=path.stem)
 
 
 def _figure(tables: Sequence[dict[str, Any]]) -> Figure:
-    heights = [len(here["rows"]) + 2 for here in tables]
+    heights = [len(here["rows"]) + 3 for here in tables]
     figure = Figure(figsize=(8.4, ROW * sum(heights) + 0.5), layout="constrained")
-    axes = figure.subplots(len(tables), len(ROLES), squeeze=False, sharex=True, height_ratios=heights)
+    axes = figure.subplots(len(tables), len(ROLES), squeeze=False, sharex="row", height_ratios=heights)
+    last = {}
     for line, here in zip(axes, tables, strict=True):
         for axis, role in zip(line, ROLES, strict=True):
-            _draw_differences(axis, here, role)
+            if role in here["references"]:
+                _draw_differences(axis, here, role)
+                last[role] = axis
+            else:
+                axis.axis("off")
         line[0].set_title(f"{here['setting']}: {here['condition']}", loc="left", fontsize=9)
         line[1].tick_params(labelleft=False)
-    for axis, words in zip(axes[-1], ROLES.values(), strict=True):
-        axis.set_xlabel(words)
-        axis.tick_params(labelbottom=True)
+    for role, axis in last.items():
+        axis.set_xlabel(ROLES[role])
     return figure
 
 
