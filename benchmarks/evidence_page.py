@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import markers
@@ -31,10 +32,16 @@ def render(content: dict[str, Any]) -> str:
         f"{state}{failed}. Seeds {seeds}; epochs: {epochs}. {explanation(content)}",
         *(part for table in content["tables"] if table["rows"] for part in condition(table)),
         *(f"![{picture}]({picture}.svg)" for picture in pictures),
-        f"```\n{content['command']}\npython benchmarks/evidence.py RUNS --name {content['name']}\n```",
+        f"```\n{content['command']}\npython benchmarks/evidence.py RUNS --name {content['name']}{_files(content)}\n```",
         origin(content),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _files(content: dict[str, Any]) -> str:
+    """The files to gather where they are several: the folder has the plan of one command alone."""
+    files = re.findall(r"--config (\S+)", content["command"])
+    return f" --config {' '.join(files)}" if len(files) > 1 else ""
 
 
 def explanation(content: dict[str, Any]) -> str:

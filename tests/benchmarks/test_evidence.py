@@ -269,6 +269,8 @@ def test_runs_are_those_of_files_however_they_were_started(data, parse, tmp_path
         assert (content["complete"], content["planned"], content["title"]) == (complete, 3 * len(files), "Whole")
         assert [run["run"] for run in content["runs"]][:2] == [names[0], names[2]]
         assert content["command"] == "\n".join(map(command.format, files))
+        told = " --config benchmarks/tiny.yaml benchmarks/more.yaml" * (len(files) > 1)
+        assert f"evidence.py RUNS --name tiny{told}\n```" in (tmp_path / "tiny.md").read_text()
         assert content["logs"] == complete
     assert str(tmp_path / "tiny_logs.tar.xz") in capsys.readouterr().out
 

@@ -38,8 +38,8 @@ class RunConfig:
             where they are smaller.
         adapter: How the memory follows the encoder: a name, or `package.module:Class` for one of your own. `none`
             trains without memory, `fresh` re-embeds it.
-        fresh_every: With `--adapter fresh`, re-embed all of the memory every this many steps.
         adapter_options: Hyper-parameters of the adapter, e.g. `--adapter_options.momentum 0.9`.
+        fresh_every: With `--adapter fresh`, re-embed all of the memory every this many steps.
         epochs: Passes over the training set.
         batch_size: Images per step and process; fewer where the data has no more, unless it is given.
         seed: Of weights, sampling and augmentation.
@@ -87,8 +87,8 @@ class RunConfig:
     download: bool = False
     image_size: int | None = None
     adapter: AdapterName = "auto"
-    fresh_every: int = 8
     adapter_options: dict[str, Any] = field(default_factory=dict)
+    fresh_every: int = 8
     epochs: int = 10
     batch_size: int = 64
     seed: int = 0
