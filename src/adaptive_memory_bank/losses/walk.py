@@ -79,26 +79,28 @@ def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Bloc
         return
     step = rows_per_block(ring, queries)
     rows_memory, logits_memory = workspace.take(min(step, ring.count), queries)
+    few_queries = 2 * len(queries) < ring.dim
+    columns = queries.T.contiguous() if few_queries else queries.T  # the faster product in either case, as measured
     for start in range(0, ring.count, step):
         count = min(step, ring.count - start)
         rows = ring.read(start, start + count, out=rows_memory[:count])
         factors, logits = unit_factors(rows), logits_memory[:count]
-        if 2 * len(queries) < ring.dim:  # scale the smaller thing: logits and their exponentials, or the rows
-            block = Block(rows, factors, _products(rows, queries, logits).mul_(factors))
+        if few_queries:  # scale the smaller thing: logits and their exponentials, or the rows
+            block = Block(rows, factors, _products(rows, columns, logits).mul_(factors))
         else:
-            block = Block(rows, None, _products(rows.mul_(factors), queries, logits))
+            block = Block(rows, None, _products(rows.mul_(factors), columns, logits))
         if ring.gaps is not None:
             logits.masked_fill_(ring.gaps[start : start + count, None], -torch.inf)
         yield block
 
 
-def _products(rows: Tensor, queries: Tensor, out: Tensor) -> Tensor:
-    """Products (b, B) of rows (b, dim) and queries (B, dim); on a CPU each thread takes its share of the rows."""
+def _products(rows: Tensor, columns: Tensor, out: Tensor) -> Tensor:
+    """Products (b, B) of rows (b, dim) and columns (dim, B); on a CPU each thread takes its share of the rows."""
     threads = _sharing_threads(rows)
     if threads == 1 or len(rows) % threads:
-        return torch.mm(rows, queries.T, out=out)
+        return torch.mm(rows, columns, out=out)
     shares = rows.view(threads, -1, rows.shape[1])
-    torch.bmm(shares, queries.T.expand(threads, -1, -1), out=out.view(threads, -1, len(queries)))
+    torch.bmm(shares, columns.expand(threads, -1, -1), out=out.view(threads, -1, columns.shape[1]))
     return out
 
 
