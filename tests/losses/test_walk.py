@@ -31,12 +31,13 @@ def test_weighted_rows_are_added_once_each_however_threads_share_them(
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("count", [30, 31])
 def test_a_walk_has_the_same_products_however_threads_share_the_rows(
-    threads: int, monkeypatch: pytest.MonkeyPatch
+    threads: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    bank = AdaptiveMemoryBank(30, DIM, "identity")
-    rows, queries = torch.randn(30, DIM), torch.randn(BATCH, DIM)
+    bank = AdaptiveMemoryBank(count, DIM, "identity")
+    rows, queries = torch.randn(count, DIM), torch.randn(BATCH, DIM)
     bank.update(rows)
     (block,) = walk(bank.ring, queries, Workspace())
     torch.testing.assert_close(block.logits, torch.nn.functional.normalize(rows, dim=1) @ queries.T)

@@ -97,10 +97,12 @@ def walk(ring: LazyRing, queries: Tensor, workspace: Workspace) -> Iterator[Bloc
 def _products(rows: Tensor, columns: Tensor, out: Tensor) -> Tensor:
     """Products (b, B) of rows (b, dim) and columns (dim, B); on a CPU each thread takes its share of the rows."""
     threads = _sharing_threads(rows)
-    if threads == 1 or len(rows) % threads:
-        return torch.mm(rows, columns, out=out)
-    shares = rows.view(threads, -1, rows.shape[1])
-    torch.bmm(shares, columns.expand(threads, -1, -1), out=out.view(threads, -1, columns.shape[1]))
+    shared = len(rows) // threads * threads if threads > 1 else 0
+    if shared:
+        shares, of_threads = rows[:shared].view(threads, -1, rows.shape[1]), columns.expand(threads, -1, -1)
+        torch.bmm(shares, of_threads, out=out[:shared].view(threads, -1, columns.shape[1]))
+    if shared < len(rows):
+        torch.mm(rows[shared:], columns, out=out[shared:])
     return out
 
 
