@@ -44,8 +44,17 @@ def test_larger_batches_without_memory_follow_the_usual_one():
         ({"jobs": 0}, "`jobs` must be a positive integer, got 0"),
         ({"reference": "xbm"}, "`reference` must be one of none, identity, .*, got 'xbm'"),
         ({"settings": [Setting("SOP", published={"XBM": 1.0})]}, "`settings` 'SOP' must speak of none, .*, got 'XBM'"),
+        (
+            {"variants": [Variant("XBM")], "settings": [Setting("SOP", variants={"xbn": {"lr": 1.0}})]},
+            "`settings` 'SOP' must speak of XBM, got 'xbn'",
+        ),
     ],
 )
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         check_compare(CompareConfig(**options))
+
+
+def test_a_setting_may_speak_of_adapters_that_are_left_out_this_time():
+    setting = Setting("SOP", variants={"xbn": {"lr": 1.0}, "fresh": {"lr": 2.0}})
+    check_compare(CompareConfig(adapters=["xbn"], settings=[setting]))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from adaptive_memory_bank.lab.runs.config import AdapterName
-from adaptive_memory_bank.lab.runs.variants import COMPARED, NONE
+from adaptive_memory_bank.lab.runs.variants import COMPARED, NAMES, NONE
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
 SEEDS = (0, 1, 2)
@@ -104,10 +104,11 @@ def check_compare(config: CompareConfig) -> None:
     chosen = [name for name in names if name not in {variant.name for variant in _larger_batches(config)}]
     if config.reference is not None and config.reference not in chosen:
         raise ValueError(f"`reference` must be one of {', '.join(chosen)}, got {config.reference!r}.")
+    known = dict.fromkeys((*names, *(() if config.variants else NAMES)))  # a file may be run in parts, by `--adapters`
     for setting in config.settings:
-        unknown = [name for name in (*setting.variants, *setting.published) if name not in names]
+        unknown = [name for name in (*setting.variants, *setting.published) if name not in known]
         if unknown:
-            raise ValueError(f"`settings` {setting.name!r} must speak of {', '.join(names)}, got {unknown[0]!r}.")
+            raise ValueError(f"`settings` {setting.name!r} must speak of {', '.join(known)}, got {unknown[0]!r}.")
 
 
 def _check_list(name: str, values: list[Any], *, may_be_empty: bool = False) -> None:
