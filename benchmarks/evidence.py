@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import evidence_logs
@@ -159,7 +160,7 @@ def _picks(section: Section) -> tuple[str, ...]:
 
 
 def _trained(runs: Sequence[Run]) -> dict[str, Any]:
-    """What a row shares, and the mean time of its runs."""
+    """What a row shares, and the median time of its runs: one of them may have been stopped for a while."""
     complete = [run for run in runs if run.is_complete]
     first = complete[0]
     # A resumed run knows only the seconds since, but the seconds in steps of all its parts.
@@ -170,7 +171,7 @@ def _trained(runs: Sequence[Run]) -> dict[str, Any]:
         "memory": first.memory,
         "memory_rows": first.result.memory_size,
         "epochs": first.result.epochs,
-        "minutes": sum(seconds) / len(seconds) / 60,
+        "minutes": median(seconds) / 60,
     }
 
 

@@ -42,9 +42,18 @@ def shown() -> dict[str, Found]:
 
 
 def is_ready(found: Found) -> bool:
-    """Whether the default adapter has as many seeds as a judgement takes, in the first condition."""
-    rows = found["tables"][0]["rows"] if found["tables"] else []
-    return any(row["variant"] == DEFAULT and row["seeds"] >= FEWEST_SEEDS for row in rows)
+    """Whether its first condition can be judged."""
+    return found["tables"][:1] == judged(found)[:1] != []
+
+
+def judged(found: Found) -> list[Found]:
+    """The conditions in which the default adapter has as many seeds as a judgement takes, whatever they say."""
+    return [here for here in found["tables"] if _default(here).get("seeds", 0) >= FEWEST_SEEDS]
+
+
+def _default(here: Found) -> Found:
+    """The row of the default adapter; empty where there is none."""
+    return next((row for row in here["rows"] if row["variant"] == DEFAULT), {})
 
 
 def headline() -> str:
@@ -127,15 +136,15 @@ def first_step() -> str:
 
 
 def draw(folder: Path) -> None:
-    """The picture of all comparisons that are shown: the first condition of every setting."""
-    tables = [here for found in shown().values() for here in _first_of_settings(found) if here["rows"]]
+    """The picture of all comparisons that are shown: every condition that can be judged."""
+    tables = [here for found in shown().values() for here in judged(found)]
     if tables:
         headline_picture.draw(tables, folder / PICTURE)
 
 
 def others() -> str:
-    """One line for each setting of the comparisons beside the headline's; nothing where there are none."""
-    lines = [_line(found, here) for found in list(shown().values())[1:] for here in _first_of_settings(found)]
+    """One line for each condition of the comparisons beside the headline's; nothing where there are none."""
+    lines = [_line(found, here) for found in list(shown().values())[1:] for here in judged(found)]
     if not lines:
         return ""
     gains = [f"`{DEFAULT}` to {role}" for role in ("plain", "none")]
@@ -143,23 +152,15 @@ def others() -> str:
     return table(heads, lines)
 
 
-def _first_of_settings(found: Found) -> list[Found]:
-    """The first condition of every setting; the page has them all."""
-    first: dict[str, Found] = {}
-    for here in found["tables"]:
-        first.setdefault(here["setting"], here)
-    return list(first.values())
-
-
 def _line(found: Found, here: Found) -> list[str]:
     pick = here["picks"][0]
     key = f"{pick} {here['metric']}"
     rows = {row["variant"]: row for row in here["rows"]}
     scores = [show(rows[name]["values"].get(key), key) if name in rows else "-" for name in (*COMPARED, FRESH.name)]
-    differences = rows[DEFAULT]["differences"] if DEFAULT in rows else {}
-    gains = [show_difference(differences.get(role, {}).get(pick)) for role in ("plain", "none")]
+    default = _default(here)
+    gains = [show_difference(default["differences"].get(role, {}).get(pick)) for role in ("plain", "none")]
     where = f"[{here['setting']}](benchmarks/results/{found['name']}.md), {here['condition']}"
-    seeds = f"{len(found['seeds'])} seed{'s' * (len(found['seeds']) != 1)}"
+    seeds = f"{default['seeds']} seeds"
     epoch = "" if pick == "chosen" else f" ({PICKS.get(pick, pick)})"
     return [f"{where}, {seeds}: {BY_NAME[here['metric']].heading}{epoch}", *scores[:-1], *gains, scores[-1]]
 

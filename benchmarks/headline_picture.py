@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,48 +15,67 @@ from adaptive_memory_bank.lab.compare.report.palette import Style, styles_of
 from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS
 
 ROLES = {"plain": "points above plain memory", "none": "points above no memory"}
-ROW = 0.24  # inches
+ROW = 0.2  # inches
 
 
-def draw(tables: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw a band for every table, with a scale of its own: a row for each variant, a column for each of two rivals."""
+Table = dict[str, Any]
+Panel = tuple[Table, str]  # a table, and the rival that its variants are compared with
+
+
+def draw(tables: Sequence[Table], path: Path) -> None:
+    """Draw a panel for every table and rival, with a scale for each line: a row for each variant."""
     save(lambda: _figure(tables), path, salt=path.stem)
 
 
-def _figure(tables: Sequence[dict[str, Any]]) -> Figure:
-    heights = [len(here["rows"]) + 3 for here in tables]
-    figure = Figure(figsize=(8.4, ROW * sum(heights) + 0.5), layout="constrained")
-    axes = figure.subplots(len(tables), len(ROLES), squeeze=False, sharex="row", height_ratios=heights)
-    last = {}
-    for line, here in zip(axes, tables, strict=True):
-        for axis, role in zip(line, ROLES, strict=True):
-            if role in here["references"]:
-                _draw_differences(axis, here, role)
-                last[role] = axis
-            else:
-                axis.axis("off")
-        line[0].set_title(f"{here['setting']}: {here['condition']}", loc="left", fontsize=9)
-        line[1].tick_params(labelleft=False)
-    for role, axis in last.items():
-        axis.set_xlabel(ROLES[role])
+def _figure(tables: Sequence[Table]) -> Figure:
+    lines = _lines(tables)
+    heights = [max(len(_rows(*panel)) for panel in line) + 4 for line in lines]
+    figure = Figure(figsize=(8.4, ROW * sum(heights)), layout="constrained")
+    axes = figure.subplots(len(lines), len(ROLES), squeeze=False, sharex="row", height_ratios=heights)
+    for axis in axes.flat[sum(map(len, lines)) :]:
+        axis.axis("off")
+    for axis, panel in zip(axes.flat, chain(*lines), strict=False):
+        _draw_differences(axis, *panel)
     return figure
 
 
-def _draw_differences(axis: Axes, here: dict[str, Any], role: str) -> None:
+def _lines(tables: Sequence[Table]) -> list[list[Panel]]:
+    """Two panels a line: both rivals of a table, then two tables that have one rival each."""
+    panels = [[(here, role) for role in _rivals(here)] for here in tables]
+    single = [panel for (panel,) in (each for each in panels if len(each) == 1)]
+    return [*(each for each in panels if len(each) > 1), *(single[at : at + 2] for at in range(0, len(single), 2))]
+
+
+def _rivals(here: Table) -> list[str]:
+    return [role for role in ROLES if role in here["references"]]
+
+
+def _rows(here: Table, role: str) -> list[Table]:
+    """The variants of a panel: where it is its table's only one, without the rival itself."""
+    return [row for row in here["rows"] if len(_rivals(here)) > 1 or row["differences"].get(role)]
+
+
+def _draw_differences(axis: Axes, here: Table, role: str) -> None:
     """A point with its interval for every variant; hollow and without one where there are too few seeds."""
-    names = [row["variant"] for row in here["rows"]]
-    styles = styles_of(names, here["references"].get("none"), here["ceilings"])
-    for place, row in enumerate(here["rows"]):
+    rows = _rows(here, role)
+    names = [row["variant"] for row in rows]
+    styles = styles_of([row["variant"] for row in here["rows"]], here["references"].get("none"), here["ceilings"])
+    for place, row in enumerate(rows):
         found = row["differences"].get(role, {}).get(here["picks"][0])
         if found is not None:
             _draw_point(axis, place, found, styles[row["variant"]])
+    first = role == _rivals(here)[0]
+    size = 8 if len(_rivals(here)) > 1 else 7  # two titles on one line
+    axis.set_title(f"{here['setting']}: {here['condition']}" if first else "", loc="left", fontsize=size)
+    axis.set_xlabel(ROLES[role], fontsize=8)
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_yticks(range(len(names)), names)
+    axis.tick_params(labelsize=8, labelleft=first)
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.grid(axis="x", alpha=0.25)
 
 
-def _draw_point(axis: Axes, place: int, found: dict[str, Any], style: Style) -> None:
+def _draw_point(axis: Axes, place: int, found: Table, style: Style) -> None:
     tells = found["seeds"] >= FEWEST_SEEDS
     if tells:
         axis.plot([100 * found["low"], 100 * found["high"]], [place, place], color=style.color, linewidth=2)
