@@ -23,7 +23,7 @@ Panel = tuple[Table, str]  # a table, and the rival that its variants are compar
 
 
 def draw(tables: Sequence[Table], path: Path) -> None:
-    """Draw a panel for every table and rival, with a scale for each line: a row for each variant."""
+    """Draw a panel for every table and rival, with a scale for each table: a row for each variant."""
     save(lambda: _figure(tables), path, salt=path.stem)
 
 
@@ -31,9 +31,12 @@ def _figure(tables: Sequence[Table]) -> Figure:
     lines = _lines(tables)
     heights = [max(len(_rows(*panel)) for panel in line) + 4 for line in lines]
     figure = Figure(figsize=(8.4, ROW * sum(heights)), layout="constrained")
-    axes = figure.subplots(len(lines), len(ROLES), squeeze=False, sharex="row", height_ratios=heights)
+    axes = figure.subplots(len(lines), len(ROLES), squeeze=False, height_ratios=heights)
     for axis in axes.flat[sum(map(len, lines)) :]:
         axis.axis("off")
+    for pair, line in zip(axes, lines, strict=True):
+        if len(line) > 1 and line[0][0] is line[1][0]:  # both rivals of one table
+            pair[1].sharex(pair[0])
     for axis, panel in zip(axes.flat, chain(*lines), strict=False):
         _draw_differences(axis, *panel)
     return figure
