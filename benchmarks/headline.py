@@ -43,12 +43,17 @@ def shown() -> dict[str, Found]:
 
 def is_ready(found: Found) -> bool:
     """Whether its first condition can be judged."""
-    return found["tables"][:1] == judged(found)[:1] != []
+    return any(map(_can_be_judged, found["tables"][:1]))
 
 
 def judged(found: Found) -> list[Found]:
-    """The conditions in which the default adapter has as many seeds as a judgement takes, whatever they say."""
-    return [here for here in found["tables"] if _default(here).get("seeds", 0) >= FEWEST_SEEDS]
+    """The conditions that can be judged, whatever they say."""
+    return list(filter(_can_be_judged, found["tables"]))
+
+
+def _can_be_judged(here: Found) -> bool:
+    """Whether the default adapter has as many seeds as a judgement takes."""
+    return _default(here).get("seeds", 0) >= FEWEST_SEEDS
 
 
 def _default(here: Found) -> Found:

@@ -16,18 +16,16 @@ from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS
 
 ROLES = {"plain": "points above plain memory", "none": "points above no memory"}
 ROW = 0.2  # inches
+Found = dict[str, Any]
+Panel = tuple[Found, str]  # a table, and the rival that its variants are compared with
 
 
-Table = dict[str, Any]
-Panel = tuple[Table, str]  # a table, and the rival that its variants are compared with
-
-
-def draw(tables: Sequence[Table], path: Path) -> None:
+def draw(tables: Sequence[Found], path: Path) -> None:
     """Draw a panel for every table and rival, with a scale for each table: a row for each variant."""
     save(lambda: _figure(tables), path, salt=path.stem)
 
 
-def _figure(tables: Sequence[Table]) -> Figure:
+def _figure(tables: Sequence[Found]) -> Figure:
     lines = _lines(tables)
     heights = [max(len(_rows(*panel)) for panel in line) + 4 for line in lines]
     figure = Figure(figsize=(8.4, ROW * sum(heights)), layout="constrained")
@@ -42,23 +40,23 @@ def _figure(tables: Sequence[Table]) -> Figure:
     return figure
 
 
-def _lines(tables: Sequence[Table]) -> list[list[Panel]]:
+def _lines(tables: Sequence[Found]) -> list[list[Panel]]:
     """Two panels a line: both rivals of a table, then two tables that have one rival each."""
     panels = [[(here, role) for role in _rivals(here)] for here in tables]
     single = [panel for (panel,) in (each for each in panels if len(each) == 1)]
     return [*(each for each in panels if len(each) > 1), *(single[at : at + 2] for at in range(0, len(single), 2))]
 
 
-def _rivals(here: Table) -> list[str]:
+def _rivals(here: Found) -> list[str]:
     return [role for role in ROLES if role in here["references"]]
 
 
-def _rows(here: Table, role: str) -> list[Table]:
+def _rows(here: Found, role: str) -> list[Found]:
     """The variants of a panel: where it is its table's only one, without the rival itself."""
     return [row for row in here["rows"] if len(_rivals(here)) > 1 or row["differences"].get(role)]
 
 
-def _draw_differences(axis: Axes, here: Table, role: str) -> None:
+def _draw_differences(axis: Axes, here: Found, role: str) -> None:
     """A point with its interval for every variant; hollow and without one where there are too few seeds."""
     rows = _rows(here, role)
     names = [row["variant"] for row in rows]
@@ -78,7 +76,7 @@ def _draw_differences(axis: Axes, here: Table, role: str) -> None:
     axis.grid(axis="x", alpha=0.25)
 
 
-def _draw_point(axis: Axes, place: int, found: Table, style: Style) -> None:
+def _draw_point(axis: Axes, place: int, found: Found, style: Style) -> None:
     tells = found["seeds"] >= FEWEST_SEEDS
     if tells:
         axis.plot([100 * found["low"], 100 * found["high"]], [place, place], color=style.color, linewidth=2)

@@ -104,7 +104,8 @@ def check_compare(config: CompareConfig) -> None:
     chosen = [name for name in names if name not in {variant.name for variant in _larger_batches(config)}]
     if config.reference is not None and config.reference not in chosen:
         raise ValueError(f"`reference` must be one of {', '.join(chosen)}, got {config.reference!r}.")
-    known = dict.fromkeys((*names, *(() if config.variants else NAMES)))  # a file may be run in parts, by `--adapters`
+    # By `--adapters` a file may be run in parts: it may speak of those that are left out this time.
+    known = names if config.variants else list(dict.fromkeys([*names, *NAMES]))
     for setting in config.settings:
         unknown = [name for name in (*setting.variants, *setting.published) if name not in known]
         if unknown:
