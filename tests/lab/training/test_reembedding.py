@@ -9,7 +9,7 @@ from torch import nn
 from adaptive_memory_bank.lab.data.randomness import random_state
 from adaptive_memory_bank.lab.training import reembedding, train
 from adaptive_memory_bank.lab.training.moco import task as moco
-from adaptive_memory_bank.lab.training.reembedding import PastBatches, embed_again, sample_slots
+from adaptive_memory_bank.lab.training.reembedding import KeptImages, PastBatches, embed_again, sample_slots
 from adaptive_memory_bank.lab.training.retrieval import task as retrieval
 from exactly import assert_same
 
@@ -206,12 +206,55 @@ def test_a_fresh_memory_is_embedded_again_every_few_steps_once_it_is_used(retrie
     refreshed = []
     refresh = reembedding.refresh
 
-    def watched(module):
+    def watched(module, kept):
         refreshed.append(module.trainer.global_step)
-        refresh(module)
+        refresh(module, kept)
 
     monkeypatch.setattr(reembedding, "refresh", watched)
     config = retrieval_config(adapter="fresh", fresh_every=5, memory_start=0.45)
     result = train.run(config)
     assert refreshed == [4, 9, 14]
     assert 0 < result.metrics["bank/staleness"] < result.metrics["bank/staleness_unadapted"]
+
+
+class CountedBatches:
+    """Stands for past batches: four floats of every batch, and a note of those that were made."""
+
+    def __init__(self):
+        self.made = []
+
+    def __getitem__(self, number):
+        self.made.append(number)
+        return torch.full((4,), float(number))
+
+
+def fetched(kept, past, numbers):
+    return [int(images[0]) for images in kept.fetch(past, numbers, workers=0)]
+
+
+def test_images_that_were_kept_are_not_made_again():
+    kept, past = KeptImages(), CountedBatches()
+    assert fetched(kept, past, [1, 2, 3]) == [1, 2, 3]
+    assert fetched(kept, past, [2, 3, 4]) == [2, 3, 4]
+    assert past.made == [1, 2, 3, 4]
+    assert fetched(kept, past, [1, 4]) == [1, 4]  # 1 was let go when it was not asked for
+    assert past.made == [1, 2, 3, 4, 1]
+
+
+def test_images_without_room_are_made_again():
+    kept, past = KeptImages(room=2 * 16), CountedBatches()  # a batch has 16 bytes
+    assert fetched(kept, past, [1, 2, 3]) == fetched(kept, past, [1, 2, 3]) == [1, 2, 3]
+    assert past.made == [1, 2, 3, 3]
+    assert fetched(kept, past, [3, 2]) == [3, 2]  # 1 makes room
+    assert fetched(kept, past, [3, 2]) == [3, 2]
+    assert past.made == [1, 2, 3, 3, 3]
+
+
+def test_a_fresh_memory_is_the_same_with_and_without_kept_images(retrieval_config, monkeypatch):
+    options = {"adapter": "fresh", "fresh_every": 2, "memory": 70}
+    kept = train.run(retrieval_config(**options))
+    monkeypatch.setattr(KeptImages.__init__, "__defaults__", (0,))
+    made_again = train.run(retrieval_config(**options))
+    assert {name: value for name, value in kept.metrics.items() if not name.startswith("time/")} == {
+        name: value for name, value in made_again.metrics.items() if not name.startswith("time/")
+    }

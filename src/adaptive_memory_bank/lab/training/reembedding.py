@@ -1,6 +1,6 @@
 """Stored rows embedded again as they were made: same images, same augmentation, same batch, same mode."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,34 @@ class PastBatches(Dataset[Tensor]):
         return self.transform(self.part, indices, Stream(self.seed, epoch))
 
 
+class KeptImages:
+    """Images of past batches, kept from one look at them to the next as far as there is room.
+
+    Making them again takes as long as a small encoder takes to embed them.
+
+    Args:
+        room: Bytes to keep; batches beyond that are made again every time.
+    """
+
+    def __init__(self, room: int = 2 << 30) -> None:
+        self.room = room
+        self._images: dict[int, Tensor] = {}
+
+    def fetch(self, past: PastBatches, numbers: Sequence[int], *, workers: int) -> Iterator[Tensor]:
+        """The images of batches, in the order of their numbers; those of all other batches are let go."""
+        self._images = {number: self._images[number] for number in numbers if number in self._images}
+        made = fetch(past, [number for number in numbers if number not in self._images], workers=workers)
+        left = self.room - sum(images.nbytes for images in self._images.values())
+        for number in numbers:
+            images = self._images.get(number)
+            if images is None:
+                images = next(made)
+                if images.nbytes <= left:
+                    self._images[number] = images
+                    left -= images.nbytes
+            yield images
+
+
 def sample_slots(module: TrainingModule, rows: int) -> Tensor:
     """Slots of about so many stored rows: all that are left of some batches, evenly spread over their ages."""
     batch_size = module.config.batch_size
@@ -40,7 +68,7 @@ def sample_slots(module: TrainingModule, rows: int) -> Tensor:
     return torch.isin(numbers, by_age[middles.long()]).nonzero()[:, 0]
 
 
-def embed_again(module: TrainingModule, slots: Tensor) -> Tensor:
+def embed_again(module: TrainingModule, slots: Tensor, kept: KeptImages | None = None) -> Tensor:
     """Rows (n, dim) of stored slots as the encoder of now would make them, in the batches they came in.
 
     With an encoder that has not moved these are the stored rows. Modes are those of the training step, so batch norm
@@ -49,14 +77,14 @@ def embed_again(module: TrainingModule, slots: Tensor) -> Tensor:
     batch_size = module.config.batch_size
     sources = _stored(module)[slots]
     numbers, which = torch.unique(sources // batch_size, return_inverse=True)
-    return _embed_batches(module, numbers.tolist())[which, sources % batch_size]
+    return _embed_batches(module, numbers.tolist(), kept or KeptImages(room=0))[which, sources % batch_size]
 
 
-def refresh(module: TrainingModule) -> None:
+def refresh(module: TrainingModule, kept: KeptImages) -> None:
     """Replace every row of the bank by what the encoder of now makes of its image."""
     assert module.bank is not None
     if len(module.bank):
-        module.bank.replace(embed_again(module, torch.arange(len(module.bank))))
+        module.bank.replace(embed_again(module, torch.arange(len(module.bank)), kept))
 
 
 class FreshMemory(Callback):
@@ -67,13 +95,14 @@ class FreshMemory(Callback):
 
     def __init__(self, every: int) -> None:
         self.every = every
+        self._kept = KeptImages()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Refresh it, if that is due."""
         assert isinstance(pl_module, TrainingModule)
         used = pl_module.current_epoch * len(pl_module.plan) + batch_idx - pl_module.first_use
         if used >= 0 and used % self.every == 0:
-            refresh(pl_module)
+            refresh(pl_module, self._kept)
 
 
 def _stored(module: TrainingModule) -> Tensor:
@@ -83,7 +112,7 @@ def _stored(module: TrainingModule) -> Tensor:
 
 
 @torch.no_grad()
-def _embed_batches(module: TrainingModule, numbers: list[int]) -> Tensor:
+def _embed_batches(module: TrainingModule, numbers: list[int], kept: KeptImages) -> Tensor:
     """Rows (n, batch size, dim) of whole batches; each process embeds a part, or in shards those of its own rows."""
     trainer, config, data = module.trainer, module.config, module.data
     assert module.bank is not None
@@ -93,7 +122,7 @@ def _embed_batches(module: TrainingModule, numbers: list[int]) -> Tensor:
     workers = 0 if data.train.in_memory else config.num_workers
     rows = []
     with kept_generators():  # dropout draws from them
-        for number, images in zip(mine, fetch(past, mine, workers=workers), strict=True):
+        for number, images in zip(mine, kept.fetch(past, mine, workers=workers), strict=True):
             with _same_buffers(*module.embedders), trainer.precision_plugin.train_step_context():
                 rows.append(module.embed_batch(images.to(module.device), number))
     none = torch.empty(0, config.batch_size, module.bank.dim, device=module.device)  # fewer batches than processes
