@@ -4,9 +4,10 @@ All contestants of a case take turns in one process, on the same batches, so tha
 all of them; ratios are of minima (medians are in the JSON). One process does not tell all: where its memory happens to
 lie decides how much of it goes back to the system between steps, and small steps may take half as long in the next one.
 So each case is run in several new processes, and an aim is judged by the median of their ratios, with the least and the
-most beside it. "Peak MiB" is the most that is allocated at any moment of the first step, beyond what was there before
-it; memory that a loss takes then and keeps is part of it. On a busy machine, read the CPU times of a run with
-``--threads 1``.
+most beside it. Processors differ, too: each maker's have a file of their own, `<name>_amd.json` or `<name>_intel.json`,
+and the page shows them side by side. "Peak MiB" is the most that is allocated at any moment of the first step, beyond
+what was there before it; memory that a loss takes then and keeps is part of it. On a busy machine, read the CPU times
+of a run with ``--threads 1``.
 """
 
 from __future__ import annotations
@@ -152,15 +153,32 @@ def show_aims(results: Sequence[dict[str, Any]]) -> str:
         for row in result["targets"]:
             who = row["ours"] + (f" / {row['against']}" if row["against"] else "")
             cpu = f"{row['ratio_of_cpu']:.3f}" if "ratio_of_cpu" in row else ""
-            least, most = row["least_and_most"]
-            ratio = f"{row['ratio']:.3f}" + (f" ({least:.2f} to {most:.2f})" if most > least else "")
-            numbers = [ratio, cpu, f"<= {row['at_most']:.3f}", "yes" if row["met"] else "**no**"]
+            numbers = [_ratio(row), cpu, f"<= {row['at_most']:.3f}", "yes" if row["met"] else "**no**"]
             rows.append([result["case"], who, row["what"], *numbers])
     return table(["case", "ours / theirs", "of", "ratio", "of CPU time", "aim", "reached"], rows)
 
 
+def show_aims_by_processor(files: Sequence[dict[str, Any]]) -> str:
+    """The aims, with what each processor reached: bold where it missed."""
+    aims: dict[tuple[str, ...], dict[str, str]] = {}
+    for found in files:
+        for result in found["results"]:
+            for row in result["targets"]:
+                who = row["ours"] + (f" / {row['against']}" if row["against"] else "")
+                shown = aims.setdefault((result["case"], who, row["what"], f"<= {row['at_most']:.3f}"), {})
+                shown[found["cpu"]] = _ratio(row) if row["met"] else f"**{_ratio(row)}**"
+    cpus = [found["cpu"] for found in files]
+    rows = [[*aim, *(shown.get(cpu, "-") for cpu in cpus)] for aim, shown in aims.items()]
+    return table(["case", "ours / theirs", "of", "aim", *cpus], rows)
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    least, most = row["least_and_most"]
+    return f"{row['ratio']:.3f}" + (f" ({least:.2f} to {most:.2f})" if most > least else "")
+
+
 def main(name: str, description: str | None, cases: Sequence[Case]) -> None:
-    """Run all cases and write ``<name>.json`` and ``<name>.md``."""
+    """Run all cases and write ``<name>_<maker>.json`` and ``.md``, of the processor's maker."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--processes", type=int, default=5, help="new ones for each case")
@@ -176,6 +194,7 @@ def main(name: str, description: str | None, cases: Sequence[Case]) -> None:
     facts = measure.facts("pytorch-metric-learning", "lightly", "adaptive-memory-bank")
     settings = {"seed": options.seed, "rounds": options.rounds, "processes": options.processes}
     loads = {"load_average_before_and_after": [load, os.getloadavg()]}
+    name = f"{name}_{measure.maker(facts['cpu'])}"
     print(measure.write(name, {**facts, **settings, **loads, "results": results}, options.out))
     (options.out / f"{name}.md").write_text(f"`{facts['command']}`\n\n{show(results)}")
     print(show(results))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shlex
 import statistics
 import sys
@@ -80,6 +81,17 @@ def read(name: str, results: Path = RESULTS) -> Any:
     """Read ``results/<name>.json``; None where there is none."""
     path = results / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def maker(cpu: str) -> str:
+    """Who made a processor, as part of a file's name.
+
+    Example:
+        >>> maker("AMD EPYC"), maker("Intel(R) Xeon(R) Processor")
+        ('amd', 'intel')
+    """
+    found = re.match(r"[A-Za-z]+", cpu)
+    return found[0].lower() if found else "unknown"
 
 
 def listed(versions: dict[str, str]) -> str:

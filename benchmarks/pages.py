@@ -15,7 +15,7 @@ from typing import Any
 import headline
 import paper_cost
 import yaml
-from contest import show_aims
+from contest import show_aims_by_processor
 from cub200_pace import show_plan
 from encoder_share import show_shares
 from evidence_page import show
@@ -27,6 +27,7 @@ from scaling import show_billion, show_measured
 HERE = Path(__file__).parent
 PAPER = HERE / "paper"
 NOT_RUN = "not run"
+NOT_RUN_YET = "Not run yet."
 
 
 def times(ratio: float) -> str:
@@ -53,22 +54,34 @@ def adaptation_cost(found: dict[str, Any]) -> str:
     return "\n".join([columns(rows, cells), "", *ratios])
 
 
-def loss_step(found: dict[str, Any]) -> str:
-    return show_aims(found["results"])
+def contests(name: str) -> list[dict[str, Any]]:
+    """What a contest measured, processor by processor."""
+    return [read(path.stem) for path in sorted(RESULTS.glob(f"{name}_*.json"))]
 
 
-def queue_step(found: dict[str, Any]) -> str:
-    """The aims, and every contestant beside the original."""
-    names = dict.fromkeys(name for result in found["results"] for name in result["measured"] if name != "original")
+def contest(name: str) -> str:
+    """The aims, processor by processor, and where originals take part everyone beside them."""
+    files = contests(name)
+    if not files:
+        return NOT_RUN_YET
+    parts = [show_aims_by_processor(files)]
+    for found in files:
+        parts += [*_beside_the_original(found), f"{found['cpu']}: `{found['command']}`; {listed(found['versions'])}."]
+    return "\n\n".join(parts)
+
+
+def _beside_the_original(found: dict[str, Any]) -> list[str]:
+    """A table of all contestants in the original's time, if there is an original."""
+    results = [result for result in found["results"] if "original" in result["measured"]]
+    names = dict.fromkeys(name for result in results for name in result["measured"] if name != "original")
     rows = []
-    for result in found["results"]:
+    for result in results:
         measured = result["measured"]
         original = measured["original"]["min_ms"]
         ratios = [f"{measured[name]['min_ms'] / original:.2f}" if name in measured else "-" for name in names]
         rows.append([result["case"], f"{original:.1f}", *ratios])
-    everyone = table(["case", "original, ms", *(f"{name}, of it" for name in names)], rows)
-    has_aims = any(result["targets"] for result in found["results"])
-    return "\n\n".join([*([show_aims(found["results"])] if has_aims else []), everyone])
+    heads = [f"case, {found['cpu']}", "original, ms", *(f"{name}, of it" for name in names)]
+    return [table(heads, rows)] if rows else []
 
 
 def cub200_pace(found: dict[str, Any]) -> str:
@@ -112,8 +125,9 @@ def tracking(found: dict[str, Any]) -> str:
     return f"{table(heads, rows)}\n\nBatch {found['batch_size']}, {found['steps']:,} steps."
 
 
-FILLS = (loss_step, queue_step, encoder_share, adaptation_cost, retrieval_eval, trainer_overhead, tracking, cub200_pace)
+FILLS = (encoder_share, adaptation_cost, retrieval_eval, trainer_overhead, tracking, cub200_pace)
 SPEED = {fill.__name__: fill for fill in FILLS}
+CONTESTS = ("loss_step", "queue_step")
 OWN_PAGES = {"scaling": show_measured}
 
 
@@ -121,26 +135,36 @@ def speed(name: str) -> str:
     """The ratios of one benchmark, with what a reader needs to repeat it."""
     found = read(name)
     if found is None:
-        return f"{NOT_RUN[0].upper()}{NOT_RUN[1:]} yet."
+        return NOT_RUN_YET
     return f"{(SPEED | OWN_PAGES)[name](found)}\n\n`{found['command']}`; {listed(found['versions'])}."
 
 
 def cost() -> str:
     """README's figures: what the swap takes of the original's time, and what share of a step that is at all."""
-    swaps, shares = read("queue_step"), read("encoder_share")
-    swap = _swap_ratios(swaps["results"] if swaps else []) or f"The swap: {NOT_RUN} yet."
+    shares = read("encoder_share")
+    swap = _swap_ratios(contests("queue_step")) or f"The swap: {NOT_RUN} yet."
     return "\n\n".join([swap, show_shares(shares) if shares else f"Loss against encoder: {NOT_RUN} yet."])
 
 
-def _swap_ratios(results: list[dict[str, Any]]) -> str:
+def _swap_ratios(files: list[dict[str, Any]]) -> str:
     """A line for every size of a memory, with the losses on it; empty where none was measured."""
-    lines: dict[str, list[str]] = {}
-    for result in results:
+    lines: dict[str, dict[str, list[float]]] = {}
+    for result in (result for found in files for result in found["results"]):
         loss, size, batch = result["case"].replace(", queue ", ", ").split(", ")
         for row in result["targets"]:
             if row["ours"] == "auto" and row["against"]:
-                lines.setdefault(f"{size}, {batch}", []).append(f"{loss} {row['ratio']:.2f}")
-    return "\n".join(f"- {size}, `auto`, of the original's time: {'; '.join(losses)}" for size, losses in lines.items())
+                lines.setdefault(f"{size}, {batch}", {}).setdefault(loss, []).append(row["ratio"])
+    return "\n".join(
+        f"- {size}, `auto`, of the original's time: "
+        + "; ".join(f"{loss} {_from_to(ratios)}" for loss, ratios in losses.items())
+        for size, losses in lines.items()
+    )
+
+
+def _from_to(ratios: list[float]) -> str:
+    """The least and the most, or the one that both are; what two digits would call 0 has three."""
+    ends = (min(ratios), max(ratios))
+    return " to ".join(dict.fromkeys(f"{ratio:.2f}" if ratio >= 0.005 else f"{ratio:.3f}" for ratio in ends))
 
 
 def comparisons() -> str:
@@ -150,7 +174,7 @@ def comparisons() -> str:
         found = read(path.stem)
         if "tables" in found:
             lines.append(f"- [{found['title']}](results/{path.stem}.md): {_state(found)}.")
-    return "\n".join(lines) or "Not run yet."
+    return "\n".join(lines) or NOT_RUN_YET
 
 
 def _state(found: dict[str, Any]) -> str:
@@ -199,6 +223,7 @@ def _measured(found: dict[str, Any] | None, setting: str, variant: str) -> str:
 PAGES: dict[Path, dict[str, Fill]] = {
     HERE.parent / "README.md": {**headline.PARTS, "cost": cost},
     HERE / "README.md": {
+        **{name: partial(contest, name) for name in CONTESTS},
         **{name: partial(speed, name) for name in SPEED},
         "comparisons": comparisons,
         "findings": findings,

@@ -16,6 +16,7 @@ MEASURED = {
     "ours": {"min_ms": 3.0, "median_ms": 4.0, "min_cpu_ms": 6.0, "peak_mib": 10.0},
     "theirs": {"min_ms": 12.0, "median_ms": 12.0, "min_cpu_ms": 12.0, "peak_mib": 40.0},
 }
+WITH_ORIGINAL = {"ours": MEASURED["ours"], "original": MEASURED["theirs"]}
 
 
 def test_an_aim_is_a_ratio_of_minima_with_medians_and_cpu_time_beside():
@@ -48,7 +49,27 @@ def test_a_case_is_measured_judged_and_shown():
     assert result["measured"]["one"]["peak_mib"] == pytest.approx(1, abs=0.1)
     assert result["targets"][0]["met"]
     assert "| zeros | one / two | MiB | 0.5" in contest.show([result])
-    assert pages.loss_step({"results": [result]}) == contest.show_aims([result])
+
+
+def test_processors_stand_side_by_side_bold_where_they_miss_an_aim(tmp_path, monkeypatch):
+    met, missed = (contest.judge(Aim("ours", "original", aim), WITH_ORIGINAL) for aim in (0.3, 0.2))
+    for maker, cpu, targets in (("amd", "AMD", [met, missed]), ("intel", "Intel", [missed])):
+        results = [{"case": "a case", "measured": WITH_ORIGINAL, "targets": targets}]
+        facts = {"cpu": cpu, "command": "python x.py", "versions": {"torch": "2"}, "results": results}
+        measure.write(f"queue_step_{maker}", facts, tmp_path)
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    monkeypatch.setattr(pages, "read", lambda name: measure.read(name, tmp_path))
+    text = pages.contest("queue_step").splitlines()
+    assert text[0] == "| case | ours / theirs | of | aim | AMD | Intel |"
+    assert text[2] == "| a case | ours / original | ms | <= 0.300 | 0.250 | - |"
+    assert text[3] == "| a case | ours / original | ms | <= 0.200 | **0.250** | **0.250** |"
+    assert text[5:8] == [
+        "| case, AMD | original, ms | ours, of it |",
+        "| --- | --- | --- |",
+        "| a case | 12.0 | 0.25 |",
+    ]
+    assert text[9] == "AMD: `python x.py`; torch 2."
+    assert pages.contest("loss_step") == "Not run yet."
 
 
 def test_each_case_is_measured_in_new_processes_with_the_same_settings():
@@ -89,10 +110,21 @@ def test_shares_are_of_the_step_with_loss_and_encoder():
 def test_the_swap_s_ratios_reach_the_readme(monkeypatch):
     target = contest.judge(Aim("auto", "original", 0.3), {"auto": MEASURED["ours"], "original": MEASURED["theirs"]})
     cases = [f"{loss}, 4,096 x 128, batch 64" for loss in ("SupConLoss", "NTXentLoss")]
-    files = {"queue_step": {"results": [{"case": case, "targets": [target]} for case in cases]}}
-    monkeypatch.setattr(pages, "read", files.get)
-    assert "- 4,096 x 128, batch 64, `auto`, of the original's time: SupConLoss 0.25; NTXentLoss 0.25" in pages.cost()
+    amd = {"results": [{"case": case, "targets": [target]} for case in cases]}
+    intel = {"results": [{"case": cases[1], "targets": [{**target, "ratio": 0.31}]}]}
+    monkeypatch.setattr(pages, "read", {}.get)
+    monkeypatch.setattr(pages, "contests", {"queue_step": [amd, intel]}.get)
+    assert (
+        "- 4,096 x 128, batch 64, `auto`, of the original's time: SupConLoss 0.25; NTXentLoss 0.25 to 0.31"
+        in pages.cost()
+    )
     assert "Loss against encoder: not run yet." in pages.cost()
+
+
+def test_a_ratio_near_zero_is_not_called_zero():
+    assert pages._from_to([0.0041, 0.0038]) == "0.004"
+    assert pages._from_to([0.254, 0.251]) == "0.25"
+    assert pages._from_to([0.31, 0.25]) == "0.25 to 0.31"
 
 
 def test_times_have_a_minimum_a_median_and_cpu_time():
