@@ -151,10 +151,9 @@ def show_aims(results: Sequence[dict[str, Any]]) -> str:
     rows = []
     for result in results:
         for row in result["targets"]:
-            who = row["ours"] + (f" / {row['against']}" if row["against"] else "")
             cpu = f"{row['ratio_of_cpu']:.3f}" if "ratio_of_cpu" in row else ""
             numbers = [_ratio(row), cpu, f"<= {row['at_most']:.3f}", "yes" if row["met"] else "**no**"]
-            rows.append([result["case"], who, row["what"], *numbers])
+            rows.append([result["case"], _who(row), row["what"], *numbers])
     return table(["case", "ours / theirs", "of", "ratio", "of CPU time", "aim", "reached"], rows)
 
 
@@ -164,12 +163,15 @@ def show_aims_by_processor(files: Sequence[dict[str, Any]]) -> str:
     for found in files:
         for result in found["results"]:
             for row in result["targets"]:
-                who = row["ours"] + (f" / {row['against']}" if row["against"] else "")
-                shown = aims.setdefault((result["case"], who, row["what"], f"<= {row['at_most']:.3f}"), {})
+                shown = aims.setdefault((result["case"], _who(row), row["what"], f"<= {row['at_most']:.3f}"), {})
                 shown[found["cpu"]] = _ratio(row) if row["met"] else f"**{_ratio(row)}**"
     cpus = [found["cpu"] for found in files]
     rows = [[*aim, *(shown.get(cpu, "-") for cpu in cpus)] for aim, shown in aims.items()]
     return table(["case", "ours / theirs", "of", "aim", *cpus], rows)
+
+
+def _who(row: dict[str, Any]) -> str:
+    return row["ours"] + (f" / {row['against']}" if row["against"] else "")
 
 
 def _ratio(row: dict[str, Any]) -> str:
