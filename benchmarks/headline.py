@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +59,28 @@ def headline() -> str:
 
 
 def _line(found: Found, here: Found) -> list[str]:
-    """A condition: where it is from, scores, differences."""
-    pick = here["picks"][0]
-    key = f"{pick} {here['metric']}"
-    scores = [show(row["values"].get(key), key) + _fewer(row, here) if row else "-" for row in _rows(here)]
-    gains = [show_difference(_row(here, name).get("differences", {}).get(role, {}).get(pick)) for name, role in GAINS]
+    """A condition: where it is from, scores, differences; in every cell a line for each epoch that is looked at."""
+    picks = [pick for pick in here["picks"] if pick in PICKS]  # no early epochs, which have a page
+    scores = [_cell(_score(row, here, pick) for pick in picks) if row else "-" for row in _rows(here)]
+    gains = [_cell(_gain(_row(here, name), role, pick) for pick in picks) for name, role in GAINS]
     seeds = f"{_row(here, DEFAULT)['seeds']} seeds"
-    epoch = "" if pick == "chosen" else f" ({PICKS.get(pick, pick)})"
+    epoch = "" if "chosen" in picks else f" ({PICKS['last']})"
     where = f"[{here['setting']}](benchmarks/results/{found['name']}.md), {here['condition']}, {seeds}"
     return [f"{where}: {BY_NAME[here['metric']].heading}{epoch}{_frozen(here)}", *scores, *gains]
+
+
+def _cell(lines: Iterable[str]) -> str:
+    known = list(lines)
+    return "<br>".join(known) if set(known) != {"-"} else "-"
+
+
+def _score(row: Found, here: Found, pick: str) -> str:
+    key = f"{pick} {here['metric']}"
+    return show(row["values"].get(key), key) + _fewer(row, here)
+
+
+def _gain(row: Found, role: str, pick: str) -> str:
+    return show_difference(row.get("differences", {}).get(role, {}).get(pick))
 
 
 def _rows(here: Found) -> list[Found]:
@@ -90,7 +104,8 @@ def _caption(lines: list[tuple[Found, Found]]) -> str:
     counts = {found["title"]: (found["complete"], found["planned"]) for found, _ in lines}
     left = [f"{title}: {done} of {all_} runs so far." for title, (done, all_) in counts.items() if done < all_]
     text = (
-        "Mean ± standard deviation over seeds, of the epoch chosen on held-out training classes unless one is named. "
+        "Mean ± standard deviation over seeds: first of the epoch chosen on held-out training classes, below it of the "
+        "last epoch, where nothing is chosen (paler in the picture; MoCo has the last alone). "
         "Differences in points, paired, with 95 % intervals for all variants of a condition together, bold beyond the "
         "noise. `none` has no memory; `identity` is plain memory, used after one epoch as all others are in retrieval; "
         f"the ceiling, `{FRESH.name}`, embeds its memory anew every 8 steps, at several times the cost. The links have "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
+from evidence_page import PICKS
 from evidence_pictures import MARKERS, save
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,6 +17,7 @@ from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS
 
 ROLES = {"plain": "points above plain memory", "none": "points above no memory"}
 ROW = 0.2  # inches
+OFFSET, PALE = 0.3, 0.45  # of a second epoch: below the first one, and paler
 Found = dict[str, Any]
 Panel = tuple[Found, str]  # a table, and the rival that its variants are compared with
 
@@ -57,14 +59,15 @@ def _rows(here: Found, role: str) -> list[Found]:
 
 
 def _draw_differences(axis: Axes, here: Found, role: str) -> None:
-    """A point with its interval for every variant; hollow and without one where there are too few seeds."""
+    """A point with its interval for every variant and epoch; hollow and without one where there are too few seeds."""
     rows = _rows(here, role)
     names = [row["variant"] for row in rows]
     styles = styles_of([row["variant"] for row in here["rows"]], here["references"].get("none"), here["ceilings"])
-    for place, row in enumerate(rows):
-        found = row["differences"].get(role, {}).get(here["picks"][0])
+    picks = [pick for pick in here["picks"] if pick in PICKS]
+    for (place, row), (later, pick) in product(enumerate(rows), enumerate(picks)):
+        found = row["differences"].get(role, {}).get(pick)
         if found is not None:
-            _draw_point(axis, place, found, styles[row["variant"]])
+            _draw_point(axis, place + later * OFFSET, found, styles[row["variant"]], alpha=PALE if later else 1)
     first = role == _rivals(here)[0]
     size = 8 if len(_rivals(here)) > 1 else 7  # two titles on one line
     axis.set_title(f"{here['setting']}: {here['condition']}" if first else "", loc="left", fontsize=size)
@@ -72,14 +75,15 @@ def _draw_differences(axis: Axes, here: Found, role: str) -> None:
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_yticks(range(len(names)), names)
     axis.tick_params(labelsize=8, labelleft=first)
-    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_ylim(len(names) - 0.4, -0.5)
     axis.grid(axis="x", alpha=0.25)
 
 
-def _draw_point(axis: Axes, place: int, found: Found, style: Style) -> None:
+def _draw_point(axis: Axes, place: float, found: Found, style: Style, *, alpha: float) -> None:
     tells = found["seeds"] >= FEWEST_SEEDS
     if tells:
-        axis.plot([100 * found["low"], 100 * found["high"]], [place, place], color=style.color, linewidth=2)
+        ends = [100 * found["low"], 100 * found["high"]]
+        axis.plot(ends, [place, place], color=style.color, linewidth=2, alpha=alpha)
     face = style.color if tells else "white"
     marker = MARKERS.get(style.marker, "o")
-    axis.plot(100 * found["mean"], place, marker, color=style.color, markerfacecolor=face, markersize=5)
+    axis.plot(100 * found["mean"], place, marker, color=style.color, markerfacecolor=face, markersize=5, alpha=alpha)

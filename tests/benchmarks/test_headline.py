@@ -74,6 +74,17 @@ def test_a_condition_takes_a_line_with_scores_intervals_and_ceiling(files):
     ]
 
 
+def test_the_last_epoch_stands_below_the_chosen_one_and_early_epochs_do_not(files):
+    both = row("auto", 0.82, to_plain=difference(0.03))
+    both["values"] |= {"last val/recall@1": {"mean": 0.84, "std": 0.01, "seeds": 3}}
+    both["differences"]["plain"] |= {"last": difference(0.05, beyond=True), "epoch 5": difference(0.07)}
+    files["omniglot"] = content("omniglot", {**table([both]), "picks": ["chosen", "last", "epoch 5"]})
+    (line,) = lines(headline.headline())
+    assert line.endswith(
+        "| - | - | - | 82.0 ± 1.0<br>84.0 ± 1.0 | - | +3.0 [+2.0, +4.0]<br>**+5.0 [+4.0, +6.0]** | - | - |"
+    )
+
+
 def test_what_is_not_complete_says_so(files):
     files["omniglot"] = content("omniglot", table(ROWS))
     assert "Omniglot: 4 of 6 runs so far." in headline.headline()
