@@ -55,8 +55,6 @@ def gather(comparison: Comparison, name: str, plan: dict[str, Any]) -> dict[str,
     names = [*plan.get("runs", {}), *(run.folder.name for run in complete)]
     complete.sort(key=lambda run: names.index(run.folder.name))
     command = "\n".join(shlex.join(measure.portable(shlex.split(line))) for line in comparison.command.splitlines())
-    versions = dict(complete[0].result.versions)
-    versions.pop("commit", None)
     return {
         "name": name,
         "title": comparison.title,
@@ -66,7 +64,7 @@ def gather(comparison: Comparison, name: str, plan: dict[str, Any]) -> dict[str,
         "failed": sorted(run.folder.name for run in comparison.runs if run.status == "failed"),
         "seeds": sorted({run.seed for run in complete}),
         "epochs": sorted({run.result.epochs for run in complete}),
-        "versions": versions,
+        "versions": _all_versions([_packages(run) for run in complete]),
         "commits": dict(Counter(commit for run in complete if (commit := run.result.versions.get("commit")))),
         "machine": complete[0].result.machine,
         "tables": [_table(section, at) for section in comparison.sections for at in section.conditions],
@@ -88,10 +86,22 @@ def _run(run: Run) -> dict[str, Any]:
         **{name: getattr(run.result, name) for name in KEPT_FACTS},
         "options": options_of(run),
         "commit": run.result.versions.get("commit"),
+        "packages": _packages(run),
         "last": _rounded(run.metrics),
         **chosen,
         "curves": {name: _rounded(curve) for name, curve in curves if name in KEPT_CURVES},
     }
+
+
+def _packages(run: Run) -> dict[str, str]:
+    """Versions of Python and of the packages that a run was made with."""
+    return {name: number for name, number in run.result.versions.items() if name != "commit"}
+
+
+def _all_versions(each: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Of all runs: a grid that takes days meets a new release now and then."""
+    numbers = {name: sorted({known[name] for known in each if name in known}) for known in each for name in known}
+    return {name: " and ".join(found) for name, found in numbers.items()}
 
 
 def options_of(run: Run) -> dict[str, Any]:

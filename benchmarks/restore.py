@@ -54,7 +54,7 @@ def _result(run: dict[str, Any], content: dict[str, Any]) -> RunResult:
     commit = {"commit": run["commit"]} if run["commit"] else {}
     return RunResult(
         **{field.name: run[field.name] for field in fields(RunResult) if field.name in run},
-        versions={**content["versions"], **commit},
+        versions={**run.get("packages", content["versions"]), **commit},
         machine=content["machine"],
         name=run["variant"],
         memory_size=run["memory_rows"],

@@ -94,7 +94,8 @@ def test_the_json_holds_what_is_needed_to_repeat_and_to_judge(content, retrieval
     assert "cores" in content["machine"]
     run = next(run for run in content["runs"] if run["adapter"] == "auto")
     own = json.loads((retrieval / run["run"] / "result.json").read_text())
-    assert run["commit"] == own["versions"].get("commit")
+    assert run["commit"] == own["versions"].pop("commit", None)
+    assert run["packages"] == own["versions"]
     assert run["options"]["model"] == "conv4_32"
     assert run["last"]["val/recall@1"] == pytest.approx(own["metrics"]["val/recall@1"], abs=1e-6)
     assert run["chosen"]["best/recall@1"] == pytest.approx(own["best"]["best/recall@1"], abs=1e-6)
@@ -196,6 +197,11 @@ def test_without_the_logs_the_curves_come_back_and_pass_for_no_log(written, cont
     assert "tiny_logs.tar.xz" not in [path.name for path in paths]
     again = json.loads((tmp_path / "results" / "tiny.json").read_text())
     assert (again["logs"], again["runs"]) == (0, content["runs"])
+
+
+def test_a_grid_that_met_a_new_release_names_both():
+    runs = [{"torch": "2.15.0", "timm": "1.0.31"}, {"torch": "2.15.0", "timm": "1.0.30"}, {"torch": "2.15.0"}]
+    assert evidence._all_versions(runs) == {"torch": "2.15.0", "timm": "1.0.30 and 1.0.31"}
 
 
 @pytest.mark.slow
