@@ -73,7 +73,7 @@ def test_the_omniglot_grids_differ_in_nothing_but_the_batch(runs):
     assert {key for key in large if large[key] != small[key]} == {"batch_size", "run_name", "group"}
 
 
-@pytest.mark.parametrize("name", ["omniglot", "cub200"])
+@pytest.mark.parametrize("name", ["omniglot", "omniglot_batch_16", "cub200"])
 def test_more_seeds_differ_in_nothing_but_the_seed(name, runs):
     def trained(run):
         left_out = {"seed", "run_name", "group"}
