@@ -1,14 +1,17 @@
 """The command `amb`, as people type it."""
 
 import dataclasses
+import importlib.metadata
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+import adaptive_memory_bank
 from adaptive_memory_bank.lab.commands.main import COMMANDS, main
 from adaptive_memory_bank.lab.commands.words import normalized
 from adaptive_memory_bank.lab.data.sources.glyphs import glyphs
@@ -129,6 +132,15 @@ def imported_by(*words):
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     *printed, last = done.stdout.splitlines()
     return "\n".join([*printed, done.stderr]), last
+
+
+def test_version_is_that_of_the_installed_package_and_of_the_citation(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.strip() == f"amb {importlib.metadata.version('adaptive-memory-bank')}"
+    citation = yaml.safe_load((Path(__file__).parents[3] / "CITATION.cff").read_text())
+    assert citation["version"] == adaptive_memory_bank.__version__
 
 
 @pytest.mark.parametrize("words", [["--help"], ["retrieval", "--help"], ["moco", "--help"], ["compare", "--help"]])

@@ -11,6 +11,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from adaptive_memory_bank import __version__
 from adaptive_memory_bank.lab.commands.words import find_command, normalized
 from adaptive_memory_bank.lab.training.tasks import TASKS
 
@@ -34,7 +35,8 @@ def _load(command: str) -> Any:
 
 def make_parser(words: Sequence[str]) -> ArgumentParser:
     """The parser, with all options of the command that is called and the names of the others."""
-    parser = ArgumentParser(prog="amb", description="Memory banks that follow the encoder: train, compare, look.")
+    text = "Memory banks that follow the encoder: train, compare, look."
+    parser = ArgumentParser(prog="amb", description=text, version=__version__)
     parser.add_argument(DEBUG, action="store_true", help="Show where in the code an error came from.")
     commands = parser.add_subcommands(dest="command", required=True)
     for name, (_, text) in COMMANDS.items():
