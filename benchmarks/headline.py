@@ -1,4 +1,4 @@
-"""The results in the project's README, from `results/*.json`: one table of all fair comparisons, and its picture."""
+"""The results in the project's README, from `results/*.json`: all fair comparisons in tables, and their picture."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import headline_picture
-from evidence_page import PICKS, show
+from evidence_page import PICKS
 from evidence_words import show_difference
 from markers import Fill, table
 from measure import read
 
 from adaptive_memory_bank.lab.compare.statistics import FEWEST_SEEDS
+from adaptive_memory_bank.lab.compare.table import MISSING
 from adaptive_memory_bank.lab.runs.metrics import BY_NAME
 from adaptive_memory_bank.lab.runs.variants import COMPARED, FRESH
 
@@ -25,10 +26,10 @@ LEAD = (
     "ImageNet, unseen characters (Omniglot) with a small network from scratch, and MoCo (CIFAR):"
 )
 PICTURE = "headline.svg"
-ALT = "What every variant gains over plain memory and over none, with 95 % intervals"
 DEFAULT = "auto"  # the adapter whose intervals a line shows: the default, fixed before any of these runs
 SHOWN = (*COMPARED, FRESH.name)
 GAINS = ((DEFAULT, "plain"), (DEFAULT, "none"), (FRESH.name, "plain"))
+ALT = "What `auto` gains over plain memory and over none, and a memory kept fresh over plain, with 95 % intervals"
 
 
 def shown() -> list[tuple[Found, Found]]:
@@ -48,35 +49,47 @@ def _row(here: Found, variant: str) -> Found:
 
 
 def headline() -> str:
-    """The table, what it rests on, what an earlier one was, the picture; nothing where nothing can be judged."""
+    """A table for each metric, what it rests on, what an earlier one was, the picture; nothing to judge, nothing."""
     lines = shown()
     if not lines:
         return ""
     picture = f'<img src="benchmarks/results/{PICTURE}" alt="{ALT}" width="760">'
-    heads = ["", *(f"`{name}`" for name in SHOWN), *(f"`{name}` to {role}" for name, role in GAINS)]
-    rows = [_line(found, here) for found, here in lines]
-    return "\n".join([LEAD, "", table(heads, rows), "", _caption(lines), *_first_step(), picture])
+    metrics = dict.fromkeys(here["metric"] for _, here in lines)
+    tables = [_table(name, [line for line in lines if line[1]["metric"] == name]) for name in metrics]
+    return "\n".join([LEAD, "", "\n\n".join(tables), "", _caption(lines), *_first_step(), picture])
+
+
+def _table(metric: str, lines: list[tuple[Found, Found]]) -> str:
+    """The conditions that one metric decides; a column that all of them leave empty is left out."""
+    heads = [
+        BY_NAME[metric].heading,
+        *(f"`{name}`" for name in SHOWN),
+        *(f"`{name}` to {role}" for name, role in GAINS),
+    ]
+    columns = zip(heads, *(_line(found, here) for found, here in lines), strict=True)
+    head, *rows = zip(*(column for column in columns if set(column[1:]) != {MISSING}), strict=True)
+    return table(head, rows)
 
 
 def _line(found: Found, here: Found) -> list[str]:
     """A condition: where it is from, scores, differences; in every cell a line for each epoch that is looked at."""
     picks = [pick for pick in here["picks"] if pick in PICKS]  # no early epochs, which have a page
-    scores = [_cell(_score(row, here, pick) for pick in picks) if row else "-" for row in _rows(here)]
+    scores = [_cell(_score(row, here, pick) for pick in picks) if row else MISSING for row in _rows(here)]
     gains = [_cell(_gain(_row(here, name), role, pick) for pick in picks) for name, role in GAINS]
     seeds = f"{_row(here, DEFAULT)['seeds']} seeds"
-    epoch = "" if "chosen" in picks else f" ({PICKS['last']})"
     where = f"[{here['setting']}](benchmarks/results/{found['name']}.md), {here['condition']}, {seeds}"
-    return [f"{where}: {BY_NAME[here['metric']].heading}{epoch}{_frozen(here)}", *scores, *gains]
+    return [where, *scores, *gains]
 
 
 def _cell(lines: Iterable[str]) -> str:
     known = list(lines)
-    return "<br>".join(known) if set(known) != {"-"} else "-"
+    return "<br>".join(known) if set(known) != {MISSING} else MISSING
 
 
 def _score(row: Found, here: Found, pick: str) -> str:
-    key = f"{pick} {here['metric']}"
-    return show(row["values"].get(key), key) + _fewer(row, here)
+    """The mean alone: how much it varies is on the page, and in the intervals here."""
+    value = row["values"].get(f"{pick} {here['metric']}")
+    return MISSING if value is None else BY_NAME[here["metric"]].show(value["mean"]) + _fewer(row, here)
 
 
 def _gain(row: Found, role: str, pick: str) -> str:
@@ -93,25 +106,29 @@ def _fewer(row: Found, here: Found) -> str:
     return f" ({row['seeds']} seed{'s' * (row['seeds'] != 1)})" * few
 
 
-def _frozen(here: Found) -> str:
-    """What the backbone's own features score, where that was measured."""
-    score = here["frozen"].get(BY_NAME[here["metric"]].short_name)
-    return "" if score is None else f", frozen features {100 * score:.1f}"
-
-
 def _caption(lines: list[tuple[Found, Found]]) -> str:
     """What was measured, and how much of it is there."""
     counts = {found["title"]: (found["complete"], found["planned"]) for found, _ in lines}
     left = [f"{title}: {done} of {all_} runs so far." for title, (done, all_) in counts.items() if done < all_]
     text = (
-        "Mean ± standard deviation over seeds: first of the epoch chosen on held-out training classes, below it of the "
-        "last epoch, where nothing is chosen (paler in the picture; MoCo has the last alone). "
-        "Differences in points, paired, with 95 % intervals for all variants of a condition together, bold beyond the "
-        "noise. `none` has no memory; `identity` is plain memory, used after one epoch as all others are in retrieval; "
-        f"the ceiling, `{FRESH.name}`, embeds its memory anew every 8 steps, at several times the cost. The links have "
-        "all variants, curves and commands."
+        "Means over seeds: first of the epoch chosen on held-out training classes, below it of the last epoch, where "
+        "nothing is chosen (paler in the picture; MoCo has the last alone). Differences in points, paired, with 95 % "
+        "intervals for all variants of a condition together, bold beyond the noise. `none` has no memory; `identity` "
+        f"is plain memory, used after one epoch as all others are in retrieval; the ceiling, `{FRESH.name}`, embeds "
+        "its memory anew every 8 steps, at several times the cost. The links have all variants, deviations, curves "
+        "and commands."
     )
-    return " ".join([text, *left])
+    return " ".join([text, *_frozen(lines), *left])
+
+
+def _frozen(lines: list[tuple[Found, Found]]) -> list[str]:
+    """What the backbone's own features score, where that was measured."""
+    scores = {here["setting"]: here["frozen"].get(BY_NAME[here["metric"]].short_name) for _, here in lines}
+    return [
+        f"Frozen features of the backbone score {100 * score:.1f} on {setting}."
+        for setting, score in scores.items()
+        if score is not None
+    ]
 
 
 def _first_step() -> list[str]:
@@ -128,10 +145,10 @@ def _first_step() -> list[str]:
 
 
 def draw(folder: Path) -> None:
-    """The picture of the same conditions and variants."""
-    tables = [{**here, "rows": list(filter(None, _rows(here)))} for _, here in shown()]
+    """The picture of the same conditions: a panel for every difference that a line has."""
+    tables = [here for _, here in shown()]
     if tables:
-        headline_picture.draw(tables, folder / PICTURE)
+        headline_picture.draw(tables, GAINS, folder / PICTURE)
 
 
 PARTS: dict[str, Fill] = {"headline": headline}
