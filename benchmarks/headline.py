@@ -8,7 +8,6 @@ from typing import Any
 
 import headline_picture
 from evidence_page import PICKS
-from evidence_words import show_difference
 from markers import Fill, table
 from measure import read
 
@@ -26,6 +25,7 @@ LEAD = (
     "ImageNet, unseen characters (Omniglot) with a small network from scratch, and MoCo (CIFAR):"
 )
 PICTURE = "headline.svg"
+NO_BREAK = "\u00a0"  # a space that no line ends at
 DEFAULT = "auto"  # the adapter whose intervals a line shows: the default, fixed before any of these runs
 SHOWN = (*COMPARED, FRESH.name)
 GAINS = ((DEFAULT, "plain"), (DEFAULT, "none"), (FRESH.name, "plain"))
@@ -49,14 +49,14 @@ def _row(here: Found, variant: str) -> Found:
 
 
 def headline() -> str:
-    """A table for each metric, what it rests on, what an earlier one was, the picture; nothing to judge, nothing."""
+    """The picture, a table for each metric, what they rest on, what an earlier one was; nothing to judge, nothing."""
     lines = shown()
     if not lines:
         return ""
     picture = f'<img src="benchmarks/results/{PICTURE}" alt="{ALT}" width="760">'
     metrics = dict.fromkeys(here["metric"] for _, here in lines)
     tables = [_table(name, [line for line in lines if line[1]["metric"] == name]) for name in metrics]
-    return "\n".join([LEAD, "", "\n\n".join(tables), "", _caption(lines), *_first_step(), picture])
+    return "\n".join([LEAD, picture, "", "\n\n".join(tables), "", _caption(lines), *_first_step()])
 
 
 def _table(metric: str, lines: list[tuple[Found, Found]]) -> str:
@@ -74,11 +74,11 @@ def _table(metric: str, lines: list[tuple[Found, Found]]) -> str:
 def _line(found: Found, here: Found) -> list[str]:
     """A condition: where it is from, scores, differences; in every cell a line for each epoch that is looked at."""
     picks = [pick for pick in here["picks"] if pick in PICKS]  # no early epochs, which have a page
-    scores = [_cell(_score(row, here, pick) for pick in picks) if row else MISSING for row in _rows(here)]
+    scores = [_cell([*(_score(row, here, pick) for pick in picks), *_fewer(row, here)]) for row in _rows(here)]
     gains = [_cell(_gain(_row(here, name), role, pick) for pick in picks) for name, role in GAINS]
     seeds = f"{_row(here, DEFAULT)['seeds']} seeds"
     where = f"[{here['setting']}](benchmarks/results/{found['name']}.md), {here['condition']}, {seeds}"
-    return [where, *scores, *gains]
+    return [where.replace(" %", f"{NO_BREAK}%"), *scores, *gains]
 
 
 def _cell(lines: Iterable[str]) -> str:
@@ -88,22 +88,28 @@ def _cell(lines: Iterable[str]) -> str:
 
 def _score(row: Found, here: Found, pick: str) -> str:
     """The mean alone: how much it varies is on the page, and in the intervals here."""
-    value = row["values"].get(f"{pick} {here['metric']}")
-    return MISSING if value is None else BY_NAME[here["metric"]].show(value["mean"]) + _fewer(row, here)
+    value = row.get("values", {}).get(f"{pick} {here['metric']}")
+    return MISSING if value is None else BY_NAME[here["metric"]].show(value["mean"])
 
 
 def _gain(row: Found, role: str, pick: str) -> str:
-    return show_difference(row.get("differences", {}).get(role, {}).get(pick))
+    """Points ± half of their interval: as much as its two ends tell, in a cell that keeps to one line."""
+    found = row.get("differences", {}).get(role, {}).get(pick)
+    if found is None:
+        return MISSING
+    known = "unknown" if found["low"] is None else f"{50 * (found['high'] - found['low']):.1f}"
+    text = NO_BREAK.join((f"{100 * found['mean']:+.1f}", "±", known))
+    return f"**{text}**" if found["beyond_noise"] else text
 
 
 def _rows(here: Found) -> list[Found]:
     return [_row(here, name) for name in SHOWN]
 
 
-def _fewer(row: Found, here: Found) -> str:
+def _fewer(row: Found, here: Found) -> list[str]:
     """How many seeds a score is of, where they are fewer than the line says."""
-    few = row["seeds"] < _row(here, DEFAULT)["seeds"]
-    return f" ({row['seeds']} seed{'s' * (row['seeds'] != 1)})" * few
+    seeds = row.get("seeds", 0)
+    return [f"({seeds} seed{'s' * (seeds != 1)})"] if 0 < seeds < _row(here, DEFAULT)["seeds"] else []
 
 
 def _caption(lines: list[tuple[Found, Found]]) -> str:
@@ -111,12 +117,12 @@ def _caption(lines: list[tuple[Found, Found]]) -> str:
     counts = {found["title"]: (found["complete"], found["planned"]) for found, _ in lines}
     left = [f"{title}: {done} of {all_} runs so far." for title, (done, all_) in counts.items() if done < all_]
     text = (
-        "Means over seeds: first of the epoch chosen on held-out training classes, below it of the last epoch, where "
-        "nothing is chosen (paler in the picture; MoCo has the last alone). Differences in points, paired, with 95 % "
-        "intervals for all variants of a condition together, bold beyond the noise. `none` has no memory; `identity` "
-        f"is plain memory, used after one epoch as all others are in retrieval; the ceiling, `{FRESH.name}`, embeds "
-        "its memory anew every 8 steps, at several times the cost. The links have all variants, deviations, curves "
-        "and commands."
+        "Means over seeds. Upper lines: the epoch chosen on held-out training classes; lower lines (paler in the "
+        "picture) and MoCo: the last epoch, where nothing is chosen. Differences are in points, paired, ± half of a "
+        "95 % interval that holds for all variants of a condition together; bold: beyond the noise. `none` has no "
+        "memory; `identity` is plain memory, used after one epoch like all others in retrieval; "
+        f"`{FRESH.name}`, the ceiling, embeds its memory anew every 8 steps, at several times the cost. "
+        "The links have all variants, deviations, curves and commands."
     )
     return " ".join([text, *_frozen(lines), *left])
 
