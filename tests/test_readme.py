@@ -53,6 +53,11 @@ def test_there_are_code_blocks_to_run():
     assert len(re.findall(r"  # \([\d, ]+\)", "".join(BLOCKS))) >= 2  # shapes to check, too
 
 
+def test_no_code_is_wider_than_the_page_that_shows_it():
+    code = re.findall(r"^```(?:python|bash)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    assert [line for block in code for line in block.splitlines() if len(line) > 98] == []
+
+
 def test_it_is_short_and_installs_early():
     lines = README.splitlines()
     assert len(lines) <= 220
