@@ -119,9 +119,9 @@ def _caption(lines: list[tuple[Found, Found]]) -> str:
     text = (
         "Means over seeds. Upper lines: the epoch chosen on held-out training classes; lower lines (paler in the "
         "picture) and MoCo: the last epoch, where nothing is chosen. Differences are in points, paired, ± half of a "
-        "95 % interval that holds for all variants of a condition together; bold: beyond the noise. `none` has no "
-        "memory; `identity` is plain memory, used after one epoch like all others in retrieval; "
-        f"`{FRESH.name}`, the ceiling, embeds its memory anew every 8 steps, at several times the cost. "
+        "95 % interval that holds for all variants of a condition together; bold: beyond the noise, before "
+        "rounding. `none` has no memory; `identity` is plain memory, used after one epoch like all others in "
+        f"retrieval; `{FRESH.name}`, the ceiling, embeds its memory anew every 8 steps, at several times the cost. "
         "The links have all variants, deviations, curves and commands."
     )
     return " ".join([text, *_frozen(lines), *left])
