@@ -15,6 +15,7 @@ HOUSE = Path(adaptive_memory_bank.__file__).parent
 # Each room, and the rooms it may import from. A new module of the library needs a line here.
 LIBRARY = {
     "lazy": "",
+    "version": "",
     "precision": "",
     "masks": "",
     "graphs": "",
@@ -51,7 +52,10 @@ def full(name):
 
 
 def allowed_imports():
-    allowed = {"adaptive_memory_bank": set(map(full, ("adapters", "bank", "lazy", "moments"))), full("lab"): set()}
+    allowed = {
+        "adaptive_memory_bank": set(map(full, ("adapters", "bank", "lazy", "moments", "version"))),
+        full("lab"): set(),
+    }
     allowed |= {full(room): {full(other) for other in others.split()} for room, others in LIBRARY.items()}
     for room, others in LAB.items():
         allowed[full(room)] = {full(other) for other in (*others.split(), *LIBRARY)}

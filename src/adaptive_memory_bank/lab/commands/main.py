@@ -11,9 +11,9 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from adaptive_memory_bank import __version__
 from adaptive_memory_bank.lab.commands.words import find_command, normalized
 from adaptive_memory_bank.lab.training.tasks import TASKS
+from adaptive_memory_bank.version import __version__
 
 # Name: its module in this package, and one sentence of help.
 COMMANDS = {
