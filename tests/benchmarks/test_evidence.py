@@ -227,10 +227,12 @@ def test_the_headline_has_the_chosen_epochs_numbers(content, monkeypatch):
     text = headline.headline()
     here = next(table for table in content["tables"] if table["batch_size"] == 8)
     row = next(row for row in here["rows"] if row["variant"] == "auto")
-    assert f"{100 * row['values']['chosen val/recall@1']['mean']:.1f} ±" in text
+    chosen, last = (f"{100 * row['values'][f'{pick} val/recall@1']['mean']:.1f}" for pick in ("chosen", "last"))
+    line = next(line for line in text.splitlines() if line.startswith("| [") and "batch 8" in line)
+    assert "(benchmarks/results/tiny.md)" in line
+    assert "3 seeds |" in line
+    assert f"| {chosen}<br>{last} |" in line
     assert "20 of 21 runs so far" in text
-    assert ", 3 seeds: " in text
-    assert "benchmarks/results/tiny.md" in text
 
 
 def test_moco_is_reported_at_its_last_epoch_alone(data, parse, tmp_path, monkeypatch):
