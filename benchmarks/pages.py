@@ -173,13 +173,16 @@ def comparisons() -> str:
     for path in sorted(RESULTS.glob("*.json")):
         found = read(path.stem)
         if "tables" in found:
-            lines.append(f"- [{found['title']}](results/{path.stem}.md): {_state(found)}.")
+            runs = f"{found['complete']} of {found['planned']} runs"
+            lines.append(f"- [{found['title']}](results/{path.stem}.md): {runs}, {_seeds(*found['tables'])}.")
     return "\n".join(lines) or NOT_RUN_YET
 
 
-def _state(found: dict[str, Any]) -> str:
-    seeds = len(found["seeds"])
-    return f"{found['complete']} of {found['planned']} runs, {seeds} seed{'s' * (seeds != 1)}"
+def _seeds(*tables: dict[str, Any]) -> str:
+    """How many seeds every row has, or the fewest and the most."""
+    counts = {row["seeds"] for here in tables for row in here["rows"]}
+    ends = sorted({min(counts, default=0), max(counts, default=0)})
+    return f"{' to '.join(map(str, ends))} seed{'s' * (ends != [1])}"
 
 
 def findings() -> str:
@@ -188,7 +191,7 @@ def findings() -> str:
     for found in (content for name in headline.FAIR if (content := read(name)) is not None):
         for here in (here for here in found["tables"] if here["rows"]):
             link = f"[{here['setting']}: {here['condition']}](results/{found['name']}.md)"
-            parts += [f"{link}, {_state(found)}:", "\n".join(f"- {sentence}" for sentence in sentences(here))]
+            parts += [f"{link}, {_seeds(here)}:", "\n".join(f"- {sentence}" for sentence in sentences(here))]
     return "\n\n".join(parts) or "None of them is here yet."
 
 

@@ -56,15 +56,15 @@ def test_markers_must_be_there_once():
 def test_findings_are_sentences_for_every_condition_of_the_fair_comparisons(monkeypatch):
     difference = {"mean": 0.03, "low": 0.01, "high": 0.05, "seeds": 3, "comparisons": 1, "beyond_noise": True}
     rows = [
-        {"variant": "identity", "differences": {"plain": {}}, "way": None},
-        {"variant": "auto", "differences": {"plain": {"chosen": difference}}, "way": None},
+        {"variant": "identity", "seeds": 5, "differences": {"plain": {}}, "way": None},
+        {"variant": "auto", "seeds": 3, "differences": {"plain": {"chosen": difference}}, "way": None},
     ]
     here = {"setting": "Omniglot", "condition": "batch 64", "picks": ["chosen", "last"], "rows": rows}
     here |= {"references": {"plain": "identity"}, "without_memory": [], "ceilings": []}
     found = {"name": "omniglot", "complete": 2, "planned": 4, "seeds": [0], "tables": [here]}
     monkeypatch.setattr(pages, "read", {"omniglot": found}.get)
     assert pages.findings() == (
-        "[Omniglot: batch 64](results/omniglot.md), 2 of 4 runs, 1 seed:\n\n"
+        "[Omniglot: batch 64](results/omniglot.md), 3 to 5 seeds:\n\n"
         "- Adapters against plain memory: `auto` +3.0 [+1.0, +5.0]; `auto` better beyond the noise."
     )
     monkeypatch.setattr(pages, "read", {}.get)
