@@ -213,8 +213,7 @@ def test_a_comparison_goes_on_elsewhere_from_the_json_alone(written, content, gr
     names = {run["run"]: run for run in content["runs"]}
     assert [run for run in later["runs"] if run["run"] in names] == content["runs"]
     assert len({run["run"] for run in later["runs"]} - set(names)) == 1
-    whole = next(table for table in content["tables"] if table["batch_size"] == 8)  # complete before
-    again = next(table for table in later["tables"] if table["batch_size"] == 8)
+    whole, again = at_batch_8(content)[0], at_batch_8(later)[0]  # complete before
     for row, same in zip(whole["rows"], again["rows"], strict=True):
         assert {key: value["mean"] for key, value in same["values"].items()} == pytest.approx(
             {key: value["mean"] for key, value in row["values"].items()}, abs=2e-6
@@ -225,8 +224,7 @@ def test_a_comparison_goes_on_elsewhere_from_the_json_alone(written, content, gr
 def test_the_headline_has_the_chosen_epochs_numbers(content, monkeypatch):
     monkeypatch.setattr(headline, "read", {headline.FAIR[0]: content}.get)
     text = headline.headline()
-    here = next(table for table in content["tables"] if table["batch_size"] == 8)
-    row = next(row for row in here["rows"] if row["variant"] == "auto")
+    row = next(row for row in at_batch_8(content)[0]["rows"] if row["variant"] == "auto")
     chosen, last = (f"{100 * row['values'][f'{pick} val/recall@1']['mean']:.1f}" for pick in ("chosen", "last"))
     line = next(line for line in text.splitlines() if line.startswith("| [") and "batch 8" in line)
     assert "(benchmarks/results/tiny.md)" in line
